@@ -34,6 +34,7 @@ HOT = (
     "simfl/algorithms/server.py",
     "simfl/algorithms/staleness.py",
     "simfl/algorithms/sync_sgd.py",
+    "simfl/algorithms/times.py",
     "simfl/tape/recording.py",
     "simfl/world/compute.py",
     "simfl/world/links.py",

@@ -142,7 +142,7 @@ class AloneSGD(Algorithm):
         return self.models_
 
     def client(self, me):
-        yield self.joined(me)
+        yield self.world.joined(me)
         while True:
             gradient = self.gradient(self.models_[me], me)
             size, step_size = gradient.size, self.step_size()

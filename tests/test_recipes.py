@@ -98,7 +98,7 @@ class AloneSGD(Algorithm):
 
     def client(self, me: int) -> Process:
         """Train."""
-        yield self.joined(me)
+        yield self.world.joined(me)
         while True:
             gradient = self.gradient(self.own[me], me)
             size, step_size = gradient.size, self.step_size() / 2 ** (self.client_updates[me] // self.patience[me])

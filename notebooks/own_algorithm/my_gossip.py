@@ -32,7 +32,7 @@ class FrugalGossip(Algorithm):
 
     def client(self, me):
         """Train; a process of SimPy, in which time passes at each `yield`."""
-        yield self.joined(me)
+        yield self.world.joined(me)
         count = 0
         while True:
             gradient = self.gradient(self.model[me], me)  # a promise: it is computed later, with many others

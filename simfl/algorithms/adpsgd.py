@@ -119,7 +119,7 @@ class ADPSGD(OwnUpdates):
 
     def atomic_worker(self, me: int) -> Process:
         """Run Algorithm 1: averaging with A_t and the gradient step at the same time."""
-        yield self.joined(me)
+        yield self.world.joined(me)
         while True:
             if self.waits and not (yield from self.may_read(me)):
                 return
@@ -175,7 +175,7 @@ class ADPSGD(OwnUpdates):
 
     def messaging_worker(self, me: int) -> Process:
         """Run Appendix A: the exchange travels while the gradient is computed."""
-        yield self.joined(me)
+        yield self.world.joined(me)
         while True:
             if self.waits and not (yield from self.may_read(me)):
                 return
@@ -191,8 +191,8 @@ class ADPSGD(OwnUpdates):
                 computed_at = self.clock.now
                 if not (yield averaging):
                     peer = None
-                self.communicated(me, self.present_s(me, computed_at, self.clock.now))
-                if not (self._trivial or (yield from self.until_back(me))):
+                self.times.communicated(me, self.times.present_s(me, computed_at, self.clock.now))
+                if not (self._trivial or (yield from self.world.until_back(me))):
                     self.turns.forget(me)
                     return
             if outcome is CRASHED:

@@ -86,8 +86,8 @@ class ASYSONATA(Algorithm):
 
     def worker(self, me: int) -> Process:
         """Repeat: compute, track, step, send, mix."""
-        yield self.joined(me)
-        while self._trivial or (yield from self.until_back(me)):
+        yield self.world.joined(me)
+        while self._trivial or (yield from self.world.until_back(me)):
             gradient, read_at = self.gradient(self.model[me], me), self.updates
             size = gradient.size
             while (outcome := (yield self.compute(me))) is Outcome.CRASHED:

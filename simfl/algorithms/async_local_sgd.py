@@ -104,7 +104,7 @@ class AsyncLocalSgd(LocalRounds):
         if not self._applied:
             return
         now, closes_s = self.clock.now, self._closes_s
-        if self.grace_s and now < closes_s and any(now <= self.busy_until[k] <= closes_s for k in self._awaited):
+        if self.grace_s and now < closes_s and any(now <= self.times.busy_until[k] <= closes_s for k in self._awaited):
             return
         applied, self._applied = self._applied, []
         for update in applied:

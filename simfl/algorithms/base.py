@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import abstractmethod
-from array import array
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import simpy
@@ -21,7 +20,9 @@ from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from simfl.algorithms.aggregation import Aggregation, Hostility
+from simfl.algorithms.budgets import Budgets
 from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, State, Terms
+from simfl.algorithms.times import Times
 from simfl.compiled import Integer, Number, as_call
 from simfl.compression.base import CompressionPlan
 from simfl.each import number
@@ -133,26 +134,6 @@ class Training:
         return as_call(self)
 
 
-class Times(NamedTuple):
-    """Seconds of virtual time that a client spent computing and communicating."""
-
-    compute_s: float
-    communicate_s: float
-
-
-class Observer(Protocol):
-    """Receives the intervals that are counted in `Times`."""
-
-    def computes(self, client: int, until: Number, lost: bool) -> None:
-        """Note a computation from now to `until`; if `lost`, its result is destroyed."""
-
-    def stopped(self, client: int) -> None:
-        """Note that the computation in progress ends now, without a result."""
-
-    def communicated(self, client: int, seconds: Number) -> None:
-        """Note that the client communicated during the last `seconds`."""
-
-
 class BatchSizes:
     """Sizes of mini-batches: b = min(B, n), or with Poisson sampling Binomial(n, b/n).
 
@@ -255,10 +236,8 @@ class Algorithm:
         self.round_num = 0
         self.client_updates = [0] * self.num_clients
         self.client_dropped = [0] * self.num_clients
-        #: By client, as in `times`.
-        self._compute_s, self._communicate_s = self._each_0_s(), self._each_0_s()
-        #: Receives the intervals in `times`; may be set before `start`.
-        self.observer: Observer | None = None
+        #: The times of clients.
+        self.times = Times(world.clock, world.availability, self.num_clients)
         #: Called when `updates` reaches `next_mark`; returns the next mark.
         self.on_mark: Callable[[], int] = lambda: 2**62
         self.next_mark = 2**62
@@ -287,21 +266,14 @@ class Algorithm:
         self._noise_std = training.each_noise_std()
         scale = training.noise_scale
         self._noise_scale = self._noise_std if scale is None else _numbers(scale)
-        self._seen = tape.releases or Releases([0] * self.num_clients)
         #: Releases of each client, as counted by the tape, or by the algorithm if it keeps its own account.
-        self.releases = self._seen
+        self.releases = tape.releases or Releases([0] * self.num_clients)
         if training.cohorts is not None:  # the server adds the noise
             self._noise_scale = self._noise_std = [0.0] * self.num_clients
-        self._allowances = training.allowances
+        self.budgets = Budgets(world.clock, training.allowances, self.releases, tape.releases, self._draws)
         self._ends = training.allowances is not None or training.cohorts is not None
-        limited = self.num_clients if self._ends else 0
-        self._counted, self._at_a_time = [0] * limited, [1] * limited
         if tape.releases is not None:
             tape.releases.limits = training.allowances
-        #: Virtual time at which each client's privacy budget was spent, seconds.
-        self.exhausted_s: dict[int, Number] = {}
-        #: Time at which each client's current computation ends: it is done, or the client crashes or leaves.
-        self.busy_until = self._each_0_s()
         #: None for plain SGD.
         self.optimizer: Optimizer | None = None
         #: None if messages are combined as the algorithm says.
@@ -384,15 +356,6 @@ class Algorithm:
         return ((one, other) for one in range(self.num_clients) for other in neighbors(one) if one < other)
 
     @property
-    def times(self) -> list[Times]:
-        """The times of each client so far."""
-        return [Times(*each) for each in zip(self._compute_s, self._communicate_s, strict=True)]
-
-    def _each_0_s(self) -> array[float]:
-        """Return a number of seconds for each client, all 0."""
-        return array("d", bytes(8 * self.num_clients))
-
-    @property
     def clipping_norm(self) -> Number:
         """The clipping norm that the holder of the evaluated model uses; inf for none.
 
@@ -445,8 +408,7 @@ class Algorithm:
         A client whose privacy budget is spent does not start: the outcome is `GONE`.
         """
         if self._ends:
-            made, before = self._seen.total(client), self._counted[client]
-            self._counted[client], self._at_a_time[client] = made, max(made - before, self._at_a_time[client])
+            self.budgets.computes(client)
             if self.exhausted(client):
                 return self._timeout(0.0, GONE)
         return self.compute_for(
@@ -457,102 +419,21 @@ class Algorithm:
         """Let the client compute for `seconds`; the event's value is an `Outcome`."""
         now = self.clock.now
         if self._trivial:
-            self._compute_s[client] += seconds
-            self.busy_until[client] = now + seconds
-            if self.observer is not None:
-                self.observer.computes(client, now + seconds, lost=False)
+            self.times.computes(client, seconds, now + seconds, False)
             return self._timeout(seconds, DONE)
         when, outcome = self.world.availability.finish(client, now, seconds)
         if outcome is not DONE:
-            seconds = self.present_s(client, now, when)  # until the client crashes or leaves; this work is lost
-        self._compute_s[client] += seconds
-        self.busy_until[client] = when
-        if self.observer is not None:
-            self.observer.computes(client, when, lost=outcome is not DONE)
+            seconds = self.times.present_s(client, now, when)  # until the client crashes or leaves; this work is lost
+        self.times.computes(client, seconds, when, outcome is not DONE)
         ending = self._timeout(when - now, outcome)
         if outcome is CRASHED and self.optimizer is not None:
             # before any process learns of the crash
             ending.callbacks.append(_losing(self.optimizer, 0 if self.one_model else client))
         return ending
 
-    def stopped(self, client: Integer) -> None:
-        """End the time of the client's computation now: its process is interrupted."""
-        self._compute_s[client] = self.computed_s(client)
-        self.busy_until[client] = self.clock.now
-        if self.observer is not None:
-            self.observer.stopped(client)
-
-    def communicated(self, client: Integer, seconds: Number) -> None:
-        """Count that the client communicated during the last `seconds`."""
-        before = self._communicate_s[client]
-        self._communicate_s[client] = after = before + seconds
-        if self.observer is not None:
-            self.observer.communicated(client, after - before)  # intervals add up to the counter exactly
-
     def exhausted(self, client: Integer) -> bool:
-        """Whether the client's next release would exceed its privacy budget.
-
-        The next computation is assumed to make as many releases as the one with the most so far, and at least
-        those that are promised. A client that promised a release above the planned cost has no budget left. Where
-        the account is by passes over shuffled data, or releases are numbered, the mini-batches that were handed out
-        count too: a lost one uses up a part of a pass without a release.
-        """
-        if self._allowances is None:
-            return False
-        promised = 0 if self.tape.releases is None else self.tape.releases.promised[client]
-        after = self._seen.total(client) + max(self._at_a_time[client], promised)
-        if self._seen.passes is not None or self._seen.numbered:
-            after = max(after, self._draws[client])
-        if after <= self._allowances[client] and client not in self._seen.dearer:
-            return False
-        self.exhausted_s.setdefault(client, self.clock.now)
-        return True
-
-    def computed_s(self, client: Integer) -> Number:
-        """Return the seconds of computation up to now, including lost and current work."""
-        now, until = self.clock.now, self.busy_until[client]
-        ahead = self.present_s(client, now, until) if until > now else 0.0
-        return self._compute_s[client] - ahead
-
-    def waited_s(self, client: Integer) -> Number:
-        """Return the seconds online without computing or communicating.
-
-        A message still in flight counts as waiting.
-        """
-        now = self.clock.now
-        waited = self.present_s(client, 0.0, now) - self.computed_s(client) - self._communicate_s[client]
-        return waited if waited > 1e-11 * now else 0.0  # less is a rounding error
-
-    def present_s(self, client: Integer, start: Number, end: Number) -> Number:
-        """Return the seconds of [start, end] in which the client is online."""
-        if self._trivial:
-            return end - start
-        availability = self.world.availability
-        return max(0.0, end - start - (availability.offline_s(client, end) - availability.offline_s(client, start)))
-
-    def joined(self, client: Integer) -> simpy.Event:
-        """Return an event at the time the client joins the run, if it ever does."""
-        joins_s = self.world.availability.joins_s(client)
-        return self.clock.event() if math.isinf(joins_s) else self.clock.timeout(joins_s)
-
-    def meets_s(self, client: Integer, nodes: Sequence[int]) -> Number:
-        """Return when the client is next online and can reach `nodes`; inf for never."""
-        time, before = self.clock.now, -1.0
-        while before < time < math.inf:
-            before = time
-            time = self.world.network.joined_s(nodes, self.world.availability.back_s(client, time))
-        return time
-
-    def until_back(self, client: Integer) -> Generator[simpy.Event, Any, bool]:
-        """Wait until the client is online; returns false if it has left permanently.
-
-        Another client's message or departure may wake a client while it is offline.
-        """
-        while (back_s := self.world.availability.back_s(client, self.clock.now)) > self.clock.now:
-            if math.isinf(back_s):
-                return False
-            yield self.clock.timeout(back_s - self.clock.now)
-        return True
+        """Whether the client's next release would exceed its privacy budget."""
+        return self.budgets.spent(client)
 
     def gradient(self, model: Model, client: Integer) -> Gradient:
         """Promise the client's next mini-batch gradient at `model`: a sum with noise."""

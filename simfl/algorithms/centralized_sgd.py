@@ -46,7 +46,7 @@ class CentralizedSGD(Algorithm):
 
     def iterations(self) -> Process:
         """Compute a gradient and take a step, repeatedly; retry after a crash."""
-        yield self.joined(0)
+        yield self.world.joined(0)
         while True:
             gradient = self.gradient(self.model, 0)
             outcome = yield self.compute(0)

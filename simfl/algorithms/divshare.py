@@ -81,8 +81,8 @@ class DivShare(Algorithm):
 
     def worker(self, me: int) -> Process:
         """Repeat: compute, step, fill the queue, average."""
-        yield self.joined(me)
-        while self._trivial or (yield from self.until_back(me)):
+        yield self.world.joined(me)
+        while self._trivial or (yield from self.world.until_back(me)):
             gradient, read_at = self.gradient(self.model[me], me), self.updates
             size, outcome = gradient.size, (yield self.compute(me))
             if outcome is not Outcome.DONE:

@@ -134,11 +134,11 @@ class FedAvg(ServerAlgorithm):
         if self._trivial and self._connected:
             return free
         now = self.clock.now
-        return [k for k in free if self.meets_s(k, (k, self.server)) == now]
+        return [k for k in free if self.world.meets_s(k, (k, self.server)) == now]
 
     def _next_s(self, members: Sequence[int]) -> Number:
         """Return when another member becomes available; inf for never."""
-        waits = [self.meets_s(k, (k, self.server)) for k in members if not self.exhausted(k)]
+        waits = [self.world.meets_s(k, (k, self.server)) for k in members if not self.exhausted(k)]
         return min((when for when in waits if when > self.clock.now), default=math.inf)
 
     def _cohort_size(self, members: Sequence[int]) -> int:
@@ -280,7 +280,7 @@ class FedAvg(ServerAlgorithm):
         """Train and send the update; train again after a crash."""
         since = self.clock.now
         keys_s = self.gathering.work_s(me)
-        self.communicated(me, self.present_s(me, this.began_s, since))
+        self.communicated(me, self.times.present_s(me, this.began_s, since))
         while True:
             seconds = self._seconds(me)
             steps, seconds = self._within(me, this, self.steps[me], seconds, keys_s)
@@ -298,7 +298,7 @@ class FedAvg(ServerAlgorithm):
         sent = self.channel.up(me, ((1.0, made),)) or made
 
         def arrived() -> None:
-            self.communicated(me, self.present_s(me, sent_s, self.clock.now))
+            self.communicated(me, self.times.present_s(me, sent_s, self.clock.now))
             self._done(me, this, sent, examples)
 
         self.gathering.send(me, 0, arrived, self._message_bytes, sent)

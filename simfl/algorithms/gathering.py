@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import simpy
 
 from simfl.algorithms.sums import Owner, Sum
+from simfl.algorithms.times import Times
 from simfl.compiled import Number
 from simfl.tape import Gradient, Model
 from simfl.tape.recording import Round
@@ -26,19 +27,13 @@ class Server(Owner, Protocol):
     world: World
     clock: Clock
     sum: Sum
-    busy_until: Any
-
-    def meets_s(self, client: int, nodes: Sequence[int]) -> float:
-        """Return when the client is next online and can reach `nodes`; inf for never."""
+    times: Times
 
     def exhausted(self, client: int) -> bool:
         """Whether the client may be in no further release."""
 
     def compute_for(self, client: int, seconds: float) -> simpy.Event:
         """Let the client compute for `seconds`."""
-
-    def present_s(self, client: int, start: float, end: float) -> float:
-        """Return the seconds of [start, end] in which the client is online."""
 
     def communicated(self, client: int, seconds: float) -> None:
         """Count that the client communicated during the last `seconds`."""

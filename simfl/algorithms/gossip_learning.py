@@ -109,10 +109,10 @@ class GossipLearning(OwnUpdates):
 
     def timer(self, me: int) -> Process:
         """Send the model to a random neighbor every period."""
-        yield self.joined(me)
+        yield self.world.joined(me)
         yield self._timeout(self._phase.next(me) * self.period_s)
         while True:
-            if not (self._trivial or (yield from self.until_back(me))):
+            if not (self._trivial or (yield from self.world.until_back(me))):
                 return
             if self._over[me] or not self._has_partner(me):
                 return
@@ -213,7 +213,7 @@ class GossipLearning(OwnUpdates):
 
     def worker(self, me: int) -> Process:
         """Train after every merge."""
-        yield self.joined(me)
+        yield self.world.joined(me)
         while True:
             if self._untrained[me] is None:
                 self._waiting[me] = self.clock.event()

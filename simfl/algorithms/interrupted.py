@@ -74,7 +74,7 @@ class InterruptedRounds(LocalRounds):
     def _met_s(self) -> dict[int, float]:
         """Return when each client that has not left can be reached; inf for never."""
         processes = enumerate(self.processes)
-        return {k: self.meets_s(k, (k, self.server)) for k, process in processes if process.is_alive}
+        return {k: self.world.meets_s(k, (k, self.server)) for k, process in processes if process.is_alive}
 
     def ready(self) -> list[int]:
         """Return the clients that can be interrupted now."""
@@ -103,8 +103,8 @@ class InterruptedRounds(LocalRounds):
         if progress.came is not None:
             self._wait(client, progress.began_s)
             return progress.content, most, progress.came
-        spent_s, came = self.present_s(client, progress.began_s, self.clock.now), self.clock.event()
-        self.stopped(client)
+        spent_s, came = self.times.present_s(client, progress.began_s, self.clock.now), self.clock.event()
+        self.times.stopped(client)
         self.clock.cancel(self.processes[client].target)
         self.processes[client].interrupt(came)
         return progress.content, min(most, int(most * spent_s / progress.seconds + 1e-9)), came

@@ -68,9 +68,9 @@ class LateGradients(AsyncSGD):
         given = model, *content[1:]
 
         def received() -> None:
-            computing = self.busy_until[client] > self.clock.now
+            computing = self.times.busy_until[client] > self.clock.now
             if computing and content[1] - self._computing_at[client] >= self.threshold:
-                self.stopped(client)
+                self.times.stopped(client)
                 self.clock.cancel(self.processes[client].target)
                 self.processes[client].interrupt(self.clock.event().succeed(given))
 

@@ -93,7 +93,7 @@ class MindFlayer(Rennala):
         message: dict[str, Any] = {"size": 0}
         entry = None
         if self._given_up[me]:
-            self.stopped(me)
+            self.times.stopped(me)
             self.lost(gradient)
         else:
             self.tape.release(gradient)

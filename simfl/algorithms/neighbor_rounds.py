@@ -79,7 +79,7 @@ class NeighborRounds(Algorithm):
 
         Clients that join at the same time are given their first rounds together.
         """
-        yield self.joined(me)
+        yield self.world.joined(me)
         if self._first_round[me] < math.inf:
             return
         first = {}
@@ -105,7 +105,7 @@ class NeighborRounds(Algorithm):
         while next(iter(self.missing(me, round_num)), None) is not None:
             self._waiting[me] = event = self.clock.event()
             yield event
-        return self._trivial or (yield from self.until_back(me))
+        return self._trivial or (yield from self.world.until_back(me))
 
     def wake(self, me: int) -> None:
         """Let a waiting client check its messages again."""

@@ -119,7 +119,7 @@ class Plexus(SampledRounds):
         self._began[me], self.model[me] = number, model
         if me in self._computing:
             process, change = self._computing.pop(me)
-            self.stopped(me)
+            self.times.stopped(me)
             self.lost(change)
             self.clock.cancel(process.target)
             process.interrupt()

@@ -133,7 +133,7 @@ class SecureSums(Gathering):
 
         def comes(k: int) -> bool:
             out = server.exhausted(k) or server.sum.shuts(k)
-            return not out and not math.isinf(server.meets_s(k, (k, server.server)))
+            return not out and not math.isinf(server.world.meets_s(k, (k, server.server)))
 
         return sum(map(comes, clients)) < self.protocol.threshold
 
@@ -159,9 +159,9 @@ class SecureSums(Gathering):
         It may compute meanwhile, or exchange other messages.
         """
         server, now = self._server, self._clock.now
-        since_s = max(self._counted_s[client], server.busy_until[client])
+        since_s = max(self._counted_s[client], server.times.busy_until[client])
         self._counted_s[client] = now
-        return None if since_s >= now else min(seconds, server.present_s(client, since_s, now))
+        return None if since_s >= now else min(seconds, server.times.present_s(client, since_s, now))
 
     def send(
         self, client: int, update: int, receive: Callable[[], None], size: int | None, content: Model | Gradient
@@ -293,7 +293,7 @@ class SecureSums(Gathering):
         def received() -> None:
             if answers.is_over:
                 return
-            server.communicated(client, server.present_s(client, since, self._clock.now))
+            server.communicated(client, server.times.present_s(client, since, self._clock.now))
             if self.protocol.dropout and self._drops.next(client) < self.protocol.dropout:
                 answers.settle(client, False)
             else:
@@ -316,7 +316,7 @@ class SecureSums(Gathering):
         def arrived() -> None:
             if answers.is_over:  # the client may do other things by now
                 return
-            server.communicated(client, server.present_s(client, sent_s, self._clock.now))
+            server.communicated(client, server.times.present_s(client, sent_s, self._clock.now))
             answers.settle(client, True)
 
         server.world.network.send(client, server.server, step.up, arrived)

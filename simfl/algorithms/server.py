@@ -121,10 +121,7 @@ class ServerAlgorithm(Algorithm):
         """Whether the client may be in no further release."""
         if not self.sum.counts:
             return super().exhausted(client)
-        if self.sum.affords(client):
-            return False
-        self.exhausted_s.setdefault(client, self.clock.now)
-        return True
+        return not self.sum.affords(client) and self.budgets.spend(client)
 
     def take_rule(self, most_senders: int, kind: type[RuledSum] = RuledSum) -> None:
         """Let a robust rule make the sums, or attackers replace updates, if there are any."""
@@ -161,7 +158,7 @@ class ServerAlgorithm(Algorithm):
 
     def until_up(self) -> Generator[simpy.Event, Any, bool]:
         """Wait until the server is online; returns false if it has left permanently."""
-        return self._trivial or (yield from self.until_back(self.server))
+        return self._trivial or (yield from self.world.until_back(self.server))
 
     def miss(self, client: int) -> None:
         """Tell the server, now or when it is back, that no update will arrive."""
@@ -244,7 +241,7 @@ class ServerAlgorithm(Algorithm):
         """Count that the client communicated during the last `seconds`: each second once."""
         spent_s = self.gathering.spent_s(client, seconds)
         if spent_s is not None:
-            super().communicated(client, spent_s)
+            self.times.communicated(client, spent_s)
 
     def exchanged(self, client: int, since: Number) -> None:
         """Count a client's time since sending as communication, less its wait there.
@@ -254,13 +251,13 @@ class ServerAlgorithm(Algorithm):
         now = self.clock.now
         if now == since:
             return
-        spent = self.present_s(client, since, now)
+        spent = self.times.present_s(client, since, now)
         waited = min(self._waited_s.pop(client, 0.0), spent) if self._waited_s else 0.0
         self.communicated(client, spent - waited)
 
     def _wait(self, client: int, since: Number) -> None:
         """Note that a client waited at the server until now."""
-        waited = self.present_s(client, since, self.clock.now)
+        waited = self.times.present_s(client, since, self.clock.now)
         if waited > 0.0:
             self._waited_s[client] = self._waited_s.get(client, 0.0) + waited
 
@@ -324,7 +321,7 @@ class AsyncServerAlgorithm(ServerAlgorithm):
 
         An interrupt stops a computation; its cause is an event, as of `hand_out`, of the model to continue from.
         """
-        yield self.joined(me)
+        yield self.world.joined(me)
         self.enter(me)
         came = self.hand_out(me) if self.clock.now == 0.0 else self.request(me)
         while True:
@@ -333,7 +330,7 @@ class AsyncServerAlgorithm(ServerAlgorithm):
             del came  # a suspended process would keep it, and the model in it, alive
             self.exchanged(me, since)
             if content is None:  # the client was offline when the model arrived
-                if not (yield from self.until_back(me)):
+                if not (yield from self.world.until_back(me)):
                     break
                 came = self.request(me)
                 continue

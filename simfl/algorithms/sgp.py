@@ -118,7 +118,7 @@ class SGP(NeighborRounds):
 
     def edges(self, round_num: int) -> Edges:
         """Return the edges of a round, built when a client first asks for them."""
-        if self._trivial and self._allowances is None and not self._changes:
+        if self._trivial and not self.budgets.limited and not self._changes:
             return self._build(range(self.num_clients), round_num)
         edges = self._edges.get(round_num)
         if edges is None:

@@ -193,7 +193,7 @@ class OwnUpdates(Algorithm):
             if (yield admitted):
                 self.turns.read(me)  # others may have applied updates at the same time
                 return True
-            if not (yield from self.until_back(me)):
+            if not (yield from self.world.until_back(me)):
                 return False
 
     def in_turn(self, me: int, read: int, apply: Apply) -> Generator[simpy.Event, Any, bool]:
@@ -215,7 +215,7 @@ class OwnUpdates(Algorithm):
             self.turns.arrive(me, read, applied)
             if (yield turn):
                 return True
-            if not (yield from self.until_back(me)):
+            if not (yield from self.world.until_back(me)):
                 self.turns.forget(me)
                 return False
 

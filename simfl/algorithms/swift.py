@@ -87,8 +87,8 @@ class Swift(Algorithm):
 
     def worker(self, me: int) -> Process:
         """Repeat: compute, step, send, average."""
-        yield self.joined(me)
-        while self._trivial or (yield from self.until_back(me)):
+        yield self.world.joined(me)
+        while self._trivial or (yield from self.world.until_back(me)):
             gradient, read_at = self.gradient(self.model[me], me), self.updates
             size, outcome = gradient.size, (yield self.compute(me))
             if outcome is Outcome.GONE:

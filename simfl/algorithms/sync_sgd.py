@@ -137,7 +137,7 @@ class SyncSGD(Algorithm):
             if duration > 0.0:
                 yield self.clock.timeout(duration)
                 for k in finished:
-                    self.communicated(k, self.present_s(k, started, self.clock.now))
+                    self.times.communicated(k, self.times.present_s(k, started, self.clock.now))
             self._show(finished, gradients)
             step_size = self.step_size()
             if self.optimizer is None and self.aggregation is None:
@@ -201,7 +201,7 @@ class SyncSGD(Algorithm):
         size = 4 * len(self.training.initial) * (1 + len(state))
         network.send(source, k, size, arrived, content=model)
         arrived_in_time = yield answer
-        self.communicated(k, self.present_s(k, since, self.clock.now))
+        self.times.communicated(k, self.times.present_s(k, since, self.clock.now))
         if not arrived_in_time:
             barrier.tick()
             return

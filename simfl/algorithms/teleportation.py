@@ -160,7 +160,7 @@ class Teleportation(SampledRounds):
         while any(source not in inbox for source in sources):
             self._waiting[number, i] = self.clock.event()
             yield self._waiting[number, i]
-        if not (self._trivial or (yield from self.until_back(me))) or self._left[me]:
+        if not (self._trivial or (yield from self.world.until_back(me))) or self._left[me]:
             return
         received = [one for source in sources if (one := inbox[source]) is not None]
         share = 1.0 / (1 + len(received))

@@ -60,7 +60,7 @@ def _standing(algorithm: Algorithm, client: int) -> str:
     """Return the predicate of a client: what it waits for, or why it has ended."""
     if algorithm.world.availability.gone(client, algorithm.clock.now):
         return "has left"
-    if client in algorithm.exhausted_s:
+    if client in algorithm.budgets.spent_s:
         return "has spent its privacy budget"
     return algorithm.awaits(client)
 

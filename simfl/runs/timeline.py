@@ -38,7 +38,7 @@ class Timeline:
         self._open: list[list[TimelineRow]] = [[] for _ in range(count)]
         #: The time up to which each client's intervals are written.
         self._written_s = [0.0] * count
-        algorithm.observer = self
+        algorithm.times.observer = self
 
     def close(self, write: Callable[[TimelineRow], None] | None = None) -> None:
         """Write the current intervals at the end of the run, and offline intervals.

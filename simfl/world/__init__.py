@@ -12,8 +12,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import simpy
 
 from simfl.streams import Streams
 from simfl.world.availability import Availability
@@ -37,6 +41,30 @@ class World:
     server: ServerModel = field(default_factory=ServerModel)
     #: The graph at each time, if it changes; `topology` then has the links that are known before the run.
     changing: Changing | None = None
+
+    def joined(self, client: int) -> simpy.Event:
+        """Return an event at the time the client joins the run, if it ever does."""
+        joins_s = self.availability.joins_s(client)
+        return self.clock.event() if math.isinf(joins_s) else self.clock.timeout(joins_s)
+
+    def meets_s(self, client: int, nodes: Sequence[int]) -> float:
+        """Return when the client is next online and can reach `nodes`; inf for never."""
+        time, before = self.clock.now, -1.0
+        while before < time < math.inf:
+            before = time
+            time = self.network.joined_s(nodes, self.availability.back_s(client, time))
+        return time
+
+    def until_back(self, client: int) -> Generator[simpy.Event, Any, bool]:
+        """Wait until the client is online; returns false if it has left permanently.
+
+        Another client's message or departure may wake a client while it is offline.
+        """
+        while (back_s := self.availability.back_s(client, self.clock.now)) > self.clock.now:
+            if math.isinf(back_s):
+                return False
+            yield self.clock.timeout(back_s - self.clock.now)
+        return True
 
     @property
     def num_clients(self) -> int:

@@ -23,7 +23,7 @@ class Alone(Algorithm):
         return self.model
 
     def worker(self, me):
-        yield self.joined(me)
+        yield self.world.joined(me)
         while True:
             gradient = self.gradient(self.model[me], me)
             size = gradient.size
@@ -109,7 +109,7 @@ class Workshop(Alone):
         self.clock.start(self.foreman())
 
     def worker(self, me):
-        yield self.joined(me)
+        yield self.world.joined(me)
         while True:
             with self.machines.request() as machine:
                 yield machine

@@ -154,7 +154,7 @@ class Own(Alone):
     """Clients that train alone; subclasses define the terms of an update."""
 
     def worker(self, me):
-        yield self.joined(me)
+        yield self.world.joined(me)
         while True:
             terms = self.terms(me)
             if (yield self.compute(me)) is Outcome.GONE:
@@ -279,7 +279,7 @@ class Central(Own):
         self._bare, self._noise_scale = self._noise_scale, [0.0] * self.num_clients
 
     def worker(self, me):
-        yield self.joined(me)
+        yield self.world.joined(me)
         while True:
             gradient = self.gradient(self.model[me], me)
             yield self.compute(me)
@@ -291,7 +291,7 @@ class Drops(Own):
     """Sends every update, and applies every other."""
 
     def worker(self, me):
-        yield self.joined(me)
+        yield self.world.joined(me)
         while True:
             gradient = self.gradient(self.model[me], me)
             yield self.compute(me)

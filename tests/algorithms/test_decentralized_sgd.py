@@ -145,4 +145,4 @@ def test_clients_wait_for_a_slow_link():
     world = make_world(4, links=LinkModel(latency=constant(0.02)))
     algorithm, rows = run_without_numbers("decentralized_sgd", world, updates=40)
     assert rows[-1][0] == pytest.approx(10 * 0.02)
-    assert algorithm.waited_s(0) == pytest.approx(10 * (0.02 - 0.008))
+    assert algorithm.times.waited_s(0) == pytest.approx(10 * (0.02 - 0.008))

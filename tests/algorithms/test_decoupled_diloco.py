@@ -160,7 +160,7 @@ def test_the_mean_of_orthogonal_changes_of_one_length_has_that_length():
 def test_learners_never_wait():
     links = LinkModel(latency=constant(0.5), bandwidth=1e3)
     algorithm, rows = run("decoupled_diloco", make_world(4, speeds=[1, 2, 3, 4], links=links), until=2.001, quorum=4)
-    assert [algorithm.waited_s(k) for k in range(4)] == [0.0] * 4
+    assert [algorithm.times.waited_s(k) for k in range(4)] == [0.0] * 4
     assert [sum(row[1] == k for row in rows) for k in range(4)] == [250, 125, 83, 62]
 
 
@@ -206,7 +206,7 @@ def test_goodput_under_failures_equals_its_closed_form(learners):
     expected = turn_s / (math.exp(turn_s / up_s) - 1.0) / (up_s + down_s)
     periods = learners * until_s / (up_s + down_s)
     assert goodput == pytest.approx(expected, rel=3.0 / math.sqrt(periods))
-    assert sum(algorithm.waited_s(k) for k in range(learners)) == pytest.approx(0.0, abs=1e-6)
+    assert sum(algorithm.times.waited_s(k) for k in range(learners)) == pytest.approx(0.0, abs=1e-6)
     pauses = dict.fromkeys(range(learners), RandomOutages(exponential(up_s), constant(down_s)))
     world = make_world(learners, seconds_per_example=turn_s / 8, random_outages=pauses)
     _, rows = run("decoupled_diloco", world, until=until_s)

@@ -130,7 +130,8 @@ class Life:
             assert network.in_flight == 0, "what is under way arrives, or it is known that it does not"
         # A client's time adds up.
         for client in range(count):
-            parts = algorithm.computed_s(client), algorithm.times[client].communicate_s, algorithm.waited_s(client)
+            times = algorithm.times
+            parts = times.computed_s(client), times.communicated_s(client), times.waited_s(client)
             assert min(parts) >= -1e-9
             assert sum(parts) + world.availability.offline_s(client, now) == pytest.approx(now)
         # What is applied was released before: no account is too small.

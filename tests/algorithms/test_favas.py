@@ -107,7 +107,7 @@ def test_a_client_that_has_all_its_steps_waits_and_one_that_has_none_releases_no
         "favas", make_world(4, speeds=[1, 1, 1, 90]), until=2.05, period=0.1, fraction=1.0, steps=[3] * 4
     )
     assert {row[5] for row in rows if row[1] < 3} == {24}
-    assert algorithm.waited_s(0) == pytest.approx(2.05 - 3 * 8e-3 * 20, rel=0.02)
+    assert algorithm.times.waited_s(0) == pytest.approx(2.05 - 3 * 8e-3 * 20, rel=0.02)
     assert algorithm.client_updates[3] == 0
     assert algorithm.tape.releases.counts == [*algorithm.client_updates[:3], 0]
     assert algorithm.history[3][0] == 20

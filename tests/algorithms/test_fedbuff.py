@@ -191,9 +191,9 @@ def test_at_most_concurrency_clients_train_at_a_time():
     assert min(algorithm.client_updates) > 20, "chosen at random"
     assert max(row[4] for row in rows) < 10
     assert algorithm.chains == 3
-    waited = sum(algorithm.waited_s(k) for k in range(algorithm.num_clients))
+    waited = sum(algorithm.times.waited_s(k) for k in range(algorithm.num_clients))
     assert waited == pytest.approx(5 * world.clock.now, rel=0.02), "five at a time wait to be chosen"
-    assert sum(spent.communicate_s for spent in algorithm.times) == pytest.approx(0.0, abs=1e-9)
+    assert sum(algorithm.times.communicated_s(k) for k in range(algorithm.num_clients)) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_round_takes_the_time_of_its_steps():
@@ -206,7 +206,7 @@ def test_clients_wait_for_the_servers_step_under_after_update_wait():
     world = make_world(4, speeds=[1.0, 1.0, 1.0, 3.0])
     algorithm, _ = run("fedbuff", world, updates=40, buffer_size=4, after_update="wait")
     assert world.clock.now == pytest.approx(10 * 0.024)
-    assert [algorithm.waited_s(k) for k in range(algorithm.num_clients)] == pytest.approx(
+    assert [algorithm.times.waited_s(k) for k in range(algorithm.num_clients)] == pytest.approx(
         [10 * 0.016] * 3 + [0.0], abs=1e-9
     )
 
@@ -284,7 +284,7 @@ def test_a_budget_holds_if_the_server_adds_noise():
     algorithm, rows = run("fedbuff", world, buffer_size=4, noise="server", training=training)
     assert rows
     assert max(algorithm.releases.counts) <= 9
-    assert len(algorithm.exhausted_s) == 8
+    assert len(algorithm.budgets.spent_s) == 8
     assert len(algorithm.buffer) < 4
 
 

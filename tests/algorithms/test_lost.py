@@ -78,7 +78,7 @@ class Several(Alone):
     late = False
 
     def worker(self, me):
-        yield self.joined(me)
+        yield self.world.joined(me)
         while True:
             promised = [] if self.late else [self.gradient(self.model[me], me) for _ in range(2)]
             if (yield self.compute(me)).name == "GONE":
@@ -96,7 +96,7 @@ class Late(Several):
 def test_clients_with_several_releases_at_a_time_stop_before_their_budget_is_exceeded(sampling):
     algorithm = set_up(Several, sampling=sampling, allowances=[1, 5])
     seen = begin(algorithm, 1.0)
-    assert (seen.counts, sorted(algorithm.exhausted_s)) == ([0, 4], [0, 1])
+    assert (seen.counts, sorted(algorithm.budgets.spent_s)) == ([0, 4], [0, 1])
 
 
 def test_a_promise_beyond_the_budget_ends_the_run():
@@ -112,7 +112,7 @@ class Dear(Alone):
     """Half the noise, from the third release on."""
 
     def worker(self, me):
-        yield self.joined(me)
+        yield self.world.joined(me)
         while True:
             if self._draws[me] == 2:
                 self._noise_scale = [0.5 * SCALE] * self.num_clients

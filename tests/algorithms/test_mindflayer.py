@@ -41,9 +41,9 @@ def test_times_of_steps_equal_those_by_hand():
     np.testing.assert_allclose([row[0] for row in rows], [time for time, _ in expected], rtol=1e-12)
     assert len(rows) < 0.9 * 60 * trials * K, "some trials were given up"
     assert {row[4] for row in rows} == {0}
-    parts = [algorithm.computed_s(k) + algorithm.waited_s(k) for k in range(K)]
+    parts = [algorithm.times.computed_s(k) + algorithm.times.waited_s(k) for k in range(K)]
     assert parts == pytest.approx([algorithm.clock.now] * K)
-    assert algorithm.waited_s(4) < 0.1 * algorithm.clock.now, "all wait for the slowest client"
+    assert algorithm.times.waited_s(4) < 0.1 * algorithm.clock.now, "all wait for the slowest client"
 
 
 def test_under_heavy_tails_it_is_ahead_of_servers_that_wait_for_results():

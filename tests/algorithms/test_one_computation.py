@@ -22,7 +22,7 @@ class Intervals:
 
     def __init__(self, algorithm):
         self.clock, self.open = algorithm.clock, [(0.0, 0.0)] * algorithm.num_clients
-        algorithm.observer = self
+        algorithm.times.observer = self
 
     def computes(self, client, until, lost):
         _, end = self.open[client]
@@ -48,7 +48,7 @@ def test_no_client_computes_two_things_at_once(kind, options):
         algorithm, rows = run_without_numbers(kind, world, until=1.0, prepare=Intervals, **options)
         assert rows
         for client in range(6):
-            assert algorithm.computed_s(client) <= algorithm.present_s(client, 0.0, 1.0) + 1e-9
+            assert algorithm.times.computed_s(client) <= algorithm.times.present_s(client, 0.0, 1.0) + 1e-9
 
 
 @test_passing.every

@@ -73,13 +73,13 @@ def test_a_step_of_m_synchronous_sgd_lasts_as_long_as_the_m_th_fastest_client(la
         times, algorithm = times_of_steps("m_sync_sgd", size, late)
         np.testing.assert_allclose(times, TAU[size - 1] * np.arange(1, 61), rtol=1e-12)
         assert algorithm.client_updates == [60] * size + [0] * (K - size), "one gradient a step"
-        assert algorithm.computed_s(0) == pytest.approx(60 * TAU[0]), "it waits for the slower ones"
+        assert algorithm.times.computed_s(0) == pytest.approx(60 * TAU[0]), "it waits for the slower ones"
 
 
 def test_links_add_two_latencies_to_each_step_of_m_synchronous_sgd():
     times, algorithm = times_of_steps("m_sync_sgd", 3, "drop", links=LinkModel(latency=constant(1e-3)))
     np.testing.assert_allclose(times, (TAU[2] + 1e-3) + (TAU[2] + 2e-3) * np.arange(60), rtol=1e-12)
-    spent = algorithm.computed_s(0) + algorithm.times[0].communicate_s + algorithm.waited_s(0)
+    spent = algorithm.times.computed_s(0) + algorithm.times.communicated_s(0) + algorithm.times.waited_s(0)
     assert spent == pytest.approx(algorithm.clock.now)
 
 
@@ -177,7 +177,7 @@ def test_the_others_step_without_a_client_that_has_spent_its_budget():
     algorithm, releases, rows = counted("m_sync_sgd", allowances=[5, 1])
     assert (releases.total(0), releases.total(1)) == (5, 1)
     assert [row[1] for row in rows] == [0, 1, 0, 0, 0, 0]
-    assert set(algorithm.exhausted_s) == {0, 1}
+    assert set(algorithm.budgets.spent_s) == {0, 1}
 
 
 def test_m_synchronous_sgd_goes_on_among_faults():
@@ -187,7 +187,7 @@ def test_m_synchronous_sgd_goes_on_among_faults():
         algorithm, rows = run_without_numbers("m_sync_sgd", world, until=1.0, wait_for=3, late=late)
         for k in (0, 1, 3):
             assert sum(row[1] == k and row[0] > 0.6 for row in rows) > 5
-            parts = algorithm.computed_s(k) + algorithm.times[k].communicate_s + algorithm.waited_s(k)
+            parts = algorithm.times.computed_s(k) + algorithm.times.communicated_s(k) + algorithm.times.waited_s(k)
             assert parts + world.availability.offline_s(k, 1.0) == pytest.approx(1.0)
 
 

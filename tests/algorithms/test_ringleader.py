@@ -63,7 +63,7 @@ def test_times_of_gradients_equal_those_by_hand(batch):
     np.testing.assert_allclose([row[0] for row in rows], [row[0] for row in expected], rtol=1e-12)
     assert K - 1 < max(ages) <= 2 * K - 2, "the paper's bound"
     for k in range(K):
-        assert algorithm.computed_s(k) == pytest.approx(algorithm.clock.now), "clients always compute"
+        assert algorithm.times.computed_s(k) == pytest.approx(algorithm.clock.now), "clients always compute"
 
 
 class Rounds(Script):
@@ -133,7 +133,7 @@ def test_the_others_go_on_without_a_client_that_left_or_has_spent_its_budget():
     algorithm.start()
     algorithm.clock.run(1.0)
     assert [sum(row[1] == k for row in rows) for k in range(3)] == [124, int(0.5 / (1.3 * BATCH_S)), 3]
-    assert set(algorithm.exhausted_s) == {2}
+    assert set(algorithm.budgets.spent_s) == {2}
     assert set(algorithm.table) <= {0}
     # Alone, client 0 steps at each gradient.
     assert [row[3] for row in rows if row[0] > 0.6] == list(range(rows[-1][3] - 49, rows[-1][3] + 1))

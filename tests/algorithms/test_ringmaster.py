@@ -58,7 +58,7 @@ def test_times_of_updates_equal_those_by_hand(late):
     assert algorithm.client_dropped == discarded
     assert (sum(discarded) > 0) == (late == "drop")
     for k in range(K):
-        assert algorithm.computed_s(k) == pytest.approx(algorithm.clock.now), "clients always compute"
+        assert algorithm.times.computed_s(k) == pytest.approx(algorithm.clock.now), "clients always compute"
 
 
 @pytest.mark.parametrize("late", ["drop", "stop"])
@@ -100,7 +100,7 @@ def test_a_stopped_client_starts_again_when_the_message_arrives():
     algorithm, rows = run_without_numbers("ringmaster", world, until=0.0345, threshold=1, late="stop")
     assert [row[0] for row in rows] == pytest.approx([0.009, 0.019, 0.029])
     assert algorithm.processes[1].is_alive
-    assert algorithm.computed_s(1) == pytest.approx(0.0345)
+    assert algorithm.times.computed_s(1) == pytest.approx(0.0345)
     assert world.network.traffic[2].messages == 3 + 3, "three answers, three stops"
 
 
@@ -145,7 +145,7 @@ def test_clients_that_crash_or_are_offline_while_they_should_stop_go_on():
     )
     for k in range(2):
         assert sum(row[1] == k and row[0] > 0.6 for row in rows) > 5
-        parts = algorithm.computed_s(k) + algorithm.times[k].communicate_s + algorithm.waited_s(k)
+        parts = algorithm.times.computed_s(k) + algorithm.times.communicated_s(k) + algorithm.times.waited_s(k)
         assert parts + algorithm.world.availability.offline_s(k, 1.0) == pytest.approx(1.0)
     assert max(row[4] for row in rows) < 2
     assert releases.refusal is None

@@ -68,7 +68,7 @@ def test_a_round_of_fedavg_takes_four_rounds_of_messages(kind):
     assert [row[0] for row in rows] == pytest.approx(np.repeat(began + summing_s, count))
     models = rounds * count * algorithm.training.model_bytes
     assert world.network.bytes_sent == rounds * sent + models, "answers that come too late are sent, too"
-    assert algorithm.times[0].compute_s == pytest.approx(
+    assert algorithm.times.begun_s(0) == pytest.approx(
         rounds * (BATCH_S + keys.work_s + sharing.work_s + masking.work_s)
     )
 

@@ -183,7 +183,7 @@ def test_with_wait_at_most_bound_plus_one_clients_compute(bound):
     assert max(row[4] for row in rows) <= bound
     assert rows[-1][0] == pytest.approx(0.008 * 48 / min(bound + 1, 4))
     if bound < 3:
-        assert all(algorithm.waited_s(k) > 0 for k in range(algorithm.num_clients))
+        assert all(algorithm.times.waited_s(k) > 0 for k in range(algorithm.num_clients))
 
 
 def test_a_client_with_a_spent_budget_stops_and_frees_waiting_clients():
@@ -194,5 +194,5 @@ def test_a_client_with_a_spent_budget_stops_and_frees_waiting_clients():
         "async_sgd", world, updates=100, training=training, staleness=StalenessBound(1, "wait")
     )
     assert algorithm.client_updates[0] == 5
-    assert 0 in algorithm.exhausted_s
+    assert 0 in algorithm.budgets.spent_s
     assert len(rows) == 100

@@ -117,7 +117,7 @@ def test_at_most_bound_plus_one_clients_compute_at_a_time(exchange, bound):
     )
     assert max(row[4] for row in rows) == min(bound, 3)
     assert rows[-1][0] == pytest.approx(0.008 * 48 / min(bound + 1, 4))
-    assert all(algorithm.waited_s(k) > 0 for k in range(4)) == (bound < 3)
+    assert all(algorithm.times.waited_s(k) > 0 for k in range(4)) == (bound < 3)
 
 
 def test_clients_do_not_wait_for_an_answer_that_never_comes():

@@ -111,7 +111,7 @@ def test_clients_wait_only_if_a_result_takes_longer_than_the_delay(delay, turn_s
     algorithm, rows = run("streaming_diloco", world, until=3.0001, steps=[3] * 4, fragments=8, delay=delay)
     made = sum(row[1] == 0 for row in rows)
     assert made == pytest.approx(3.0 / turn_s, abs=delay + 1)
-    waited = sum(algorithm.times[k].communicate_s for k in range(4))
+    waited = sum(algorithm.times.communicated_s(k) for k in range(4))
     assert (waited == pytest.approx(0.0, abs=1e-9)) == (delay == 3)
 
 

@@ -102,7 +102,7 @@ def test_no_client_waits_and_models_that_come_late_count_when_they_come():
     world = make_world(8, links=LinkModel(latency=exponential(1.0)), speeds=[1.0] * 7 + [5.0])
     algorithm, _ = run_without_numbers("swift", world, until=1.0001)
     assert algorithm.client_updates == [125] * 7 + [25]
-    assert all(algorithm.waited_s(k) == pytest.approx(0.0, abs=1e-9) for k in range(8))
+    assert all(algorithm.times.waited_s(k) == pytest.approx(0.0, abs=1e-9) for k in range(8))
     assert world.network.messages == 2 * sum(algorithm.client_updates)
 
 

@@ -187,4 +187,4 @@ def test_learners_do_not_wait_for_one_that_leaves_before_it_gets_the_model():
     algorithm, rows = run_without_numbers("sync_sgd", world, until=2.0, all_reduce="ideal")
     assert {row[1] for row in rows} == {0, 1, 2}
     assert rows[-1][0] > 1.9
-    assert algorithm.times[3].communicate_s <= 0.01
+    assert algorithm.times.communicated_s(3) <= 0.01

@@ -206,7 +206,7 @@ def test_budgets_and_the_number_of_releases_hold(name):
         tape, _, _, algorithm = run(name, fault, allowances=[6] * USERS)
         squares = [sum(members[user] ** 2 for members, _ in tape.sums) for user in range(USERS)]
         assert max(squares) <= 6
-        assert algorithm.exhausted_s
+        assert algorithm.budgets.spent_s
         tape, _, _, algorithm = run(name, fault, releases=9, until=10.0)
         assert len(tape.sums) == 9
         assert algorithm.ending == "the server has made its 9 releases"
@@ -257,7 +257,7 @@ def test_the_server_enforces_participation_whatever_clocks_and_faults_do(name, g
         assert min(int(np.diff(numbers).min()) for numbers in made if len(numbers) > 1) >= rule.separation
         if rule.at_most is not None:
             assert max(map(len, made)) == rule.at_most
-            assert algorithm.exhausted_s
+            assert algorithm.budgets.spent_s
         assert algorithm.releases.counts == list(map(len, made))
         early = algorithm.sum.early
         assert not early or not rule.waits
@@ -271,7 +271,7 @@ def test_a_fast_user_waits_or_is_sent_away(waits):
     tape, _, _, algorithm = run("fedbuff", "none", gate=Gate(2, waits=waits), until=1.0)
     assert len(tape.sums) > 20
     assert bool(algorithm.sum.early[0]) is not waits
-    assert (algorithm.waited_s(0) > 0.5) is waits
+    assert (algorithm.times.waited_s(0) > 0.5) is waits
     free, _, _, _ = run("fedbuff", "none", until=1.0)
     assert max(members[0] for members, _ in free.sums) > 1, "without a gate it is in one buffer several times"
 
@@ -321,7 +321,7 @@ def test_budgets_are_those_of_users(name):
     for fault in FAULTS:
         tape, _, _, algorithm = run(name, fault, allowances=[9] * USERS, users=OWNERS)
         assert max(squares_of(tape.sums, user)[0] for user in OWNERS) <= 9
-        assert algorithm.exhausted_s
+        assert algorithm.budgets.spent_s
 
 
 @pytest.mark.slow(but=["drawn"])

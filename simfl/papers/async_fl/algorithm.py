@@ -193,10 +193,9 @@ class AsyncFL(ServerAlgorithm):
         Allowances count rounds with examples from the first on. A client that joins late has only the remaining ones,
         whose sizes are those that the budget was planned for.
         """
-        if self._allowances is None or self._rounds_before(client) < self._allowances[client]:
-            return False
-        self.exhausted_s.setdefault(client, self.clock.now)
-        return True
+        allowances = self.training.allowances
+        within = allowances is None or self._rounds_before(client) < allowances[client]
+        return not within and self.budgets.spend(client)
 
     def _rounds_before(self, client: int) -> int:
         """Return the number of rounds with examples of the client before its current one."""
@@ -261,7 +260,7 @@ class AsyncFL(ServerAlgorithm):
 
     def client(self, me: int) -> Process:
         """Run round after round, as far as the gate allows."""
-        yield self.joined(me)
+        yield self.world.joined(me)
         if me not in self.members and not (yield from self._enter(me)):
             return
         run = self._local_round if self.local else self._batch_round
@@ -291,7 +290,7 @@ class AsyncFL(ServerAlgorithm):
 
         self.world.network.send(me, self.server, HEADER_BYTES, register)
         accepted = bool((yield came))
-        self.communicated(me, self.present_s(me, began, self.clock.now))
+        self.times.communicated(me, self.times.present_s(me, began, self.clock.now))
         return accepted
 
     def receive(self, me: int, model: Model, k: int, version: int) -> None:
@@ -387,10 +386,10 @@ class AsyncFL(ServerAlgorithm):
             begin = under_way.done * self._nominal
             allowed = yield from self._permission(me, i, min(begin + self._nominal, self.sizes.of(i, me)))
             until = -(-allowed // self._nominal) if allowed == self.sizes.of(i, me) else allowed // self._nominal
-            before = self._compute_s[me]
+            before = self.times.begun_s(me)
             under_way.first, under_way.until, under_way.began_s = under_way.done, until, self.clock.now
             computing = self.compute(me, (until - under_way.done) * self._nominal)
-            under_way.seconds = self._compute_s[me] - before
+            under_way.seconds = self.times.begun_s(me) - before
             outcome = yield computing
             if outcome is Outcome.GONE:
                 del self._rounds[me]
@@ -409,7 +408,7 @@ class AsyncFL(ServerAlgorithm):
     def _advance(self, me: int, under_way: _LocalRound) -> None:
         """Record the steps that the client has completed by now, except the last."""
         if under_way.until > under_way.done and under_way.seconds > 0.0:
-            share = self.present_s(me, under_way.began_s, self.clock.now) / under_way.seconds
+            share = self.times.present_s(me, under_way.began_s, self.clock.now) / under_way.seconds
             steps = int(share * (under_way.until - under_way.first))
             self._run_steps(me, under_way, min(under_way.first + steps, under_way.until - 1))
 

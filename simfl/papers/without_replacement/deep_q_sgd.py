@@ -127,7 +127,7 @@ class DeepQSGD(PassedModels):
 
     def node(self, me: int) -> Process:
         """Process jobs: tasks at their turn, and fetched models."""
-        yield self.joined(me)
+        yield self.world.joined(me)
         while True:
             job = yield from self.take(me)
             if isinstance(job, tuple):

@@ -142,7 +142,7 @@ class PassedModels(Algorithm):
         if not nodes:
             return
         if acting:
-            if self._trivial and self._connected and self._allowances is None:
+            if self._trivial and self._connected and not self.budgets.limited:
                 return
             now = self.clock.now
             awaited = [k for k in acting if not self.exhausted(k) and self._in_reach_s(k, task) == now]
@@ -197,7 +197,7 @@ class PassedModels(Algorithm):
         """Give the right to update to a waiting node; `teller` made the last update."""
         waiting = self._waiting[task]
         present = waiting
-        if not (self._trivial and self._connected) or self._allowances is not None:
+        if not (self._trivial and self._connected) or self.budgets.limited:
             now, availability = self.clock.now, self.world.availability
             waiting[:] = [k for k in waiting if not (availability.gone(k, now) or self.exhausted(k))]
             present = [k for k in waiting if self._in_reach_s(k, task) == now]
@@ -225,7 +225,7 @@ class PassedModels(Algorithm):
     def _in_reach_s(self, node: int, task: int) -> float:
         """Return when a node is online and reaches the task's holder."""
         holder = self.holder[task]
-        return self.meets_s(node, (node, holder)) if holder >= 0 else self.meets_s(node, ())
+        return self.world.meets_s(node, (node, holder)) if holder >= 0 else self.world.meets_s(node, ())
 
     def _choose(self, task: int, present: list[int]) -> int:
         if self.order == "fewest":

@@ -70,7 +70,7 @@ class WithoutReplacementSGD(PassedModels):
 
     def racer(self, me: int) -> Process:
         """Race: fetch the next task's model while computing on one."""
-        yield self.joined(me)
+        yield self.world.joined(me)
         upcoming: int | None = self._following(me, me - 1)
         if upcoming is not None:
             self._fetch(me, upcoming)
@@ -106,7 +106,7 @@ class WithoutReplacementSGD(PassedModels):
         began = self.clock.now
         self._fetch(me, task, came.succeed)
         source = yield came
-        self.communicated(me, self.present_s(me, began, self.clock.now))
+        self.times.communicated(me, self.times.present_s(me, began, self.clock.now))
         self.apply(me, task, gradient, read, source)
 
     def apply(self, me: int, task: int, gradient: Gradient, read: int, source: int) -> None:

@@ -273,7 +273,7 @@ def test_gate_limits_how_far_a_fast_client_is_ahead():
     world.clock.run(5.0)
     # 4 rounds begun beyond the one that the slow client is in; the fast one has sent the last of them.
     assert max(ahead) == 4
-    assert algorithm.waited_s(0) > 3.0
+    assert algorithm.times.waited_s(0) > 3.0
 
 
 def test_server_applies_updates_of_a_client_that_left_and_does_not_wait_for_it():
@@ -643,7 +643,7 @@ def test_budget_counts_rounds():
     object.__setattr__(training, "allowances", [5, 3, 5, 5])
     algorithm, rows = run_without_numbers("async_fl", make_world(K), training=training)
     assert [algorithm.releases.total(k) for k in range(K)] == [5, 3, 5, 5]
-    assert sorted(algorithm.exhausted_s) == list(range(K))
+    assert sorted(algorithm.budgets.spent_s) == list(range(K))
     assert algorithm.complete == 4, (
         "the server does not wait for clients without budget, and none is left for a broadcast"
     )

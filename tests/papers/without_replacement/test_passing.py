@@ -65,9 +65,9 @@ def test_nodes_that_stay_use_all_of_their_data(kind, options, data, seed):
         assert world.availability.online(node, time_s + 1e-9) or world.availability.online(node, time_s - 1e-9)
     assert sum(algorithm.version) == algorithm.updates
     for node in range(4):
-        spent = algorithm.times[node]
+        spent = algorithm.times
         away_s = world.availability.offline_s(node, 1000.0)
-        total = algorithm.computed_s(node) + algorithm.waited_s(node) + spent.communicate_s + away_s
+        total = spent.computed_s(node) + spent.waited_s(node) + spent.communicated_s(node) + away_s
         assert total == pytest.approx(1000.0)
 
 
@@ -139,8 +139,8 @@ def test_a_node_works_on_another_task_while_it_waits():
     def idle_and_busy(tasks):
         world = make_world(2, links=LinkModel(latency=constant(8e-3)))
         algorithm, rows = run("without_replacement_sgd", world, tasks=tasks, order="round_robin", sizes=[160, 160])
-        busy_s = sum(algorithm.computed_s(node) for node in range(2))
-        assert sum(algorithm.waited_s(node) for node in range(2)) == pytest.approx(2 * world.clock.now - busy_s)
+        busy_s = sum(algorithm.times.computed_s(node) for node in range(2))
+        assert sum(algorithm.times.waited_s(node) for node in range(2)) == pytest.approx(2 * world.clock.now - busy_s)
         return 2 * rows[-1][0] - busy_s, busy_s
 
     idle_s, busy_s = idle_and_busy(8)
