@@ -76,7 +76,6 @@ class DecentralizedSGD(GraphRounds):
             step_size = self.step_size()
             own_weight, heard = self.heard(me, round_num)
             mixed = self._means.mix(me, round_num, Weighted(self.model[me], own_weight), heard)
-            del heard
             self.merged(me, mixed)
             stepped = self.descend(me, mixed, gradient, step_size)
             self.model[me] = self._means.after(me, self.model[me], stepped)

@@ -65,16 +65,23 @@ class Mixing:
         """Return the size of a message of the round, and note that it is sent."""
         return self.model_bytes
 
-    def mix(self, me: Integer, round_num: Integer, own: Weighted, heard: Sequence[Heard]) -> Model:
-        """Return the client's model after the messages of a round, and average the states."""
-        if self.optimizer is not None:
-            states = [(weight, message.state) for _, weight, message in heard]
-            self.optimizer.average(me, [*states, (own.weight, self.optimizer.shown(me))])
-        return self.made(me, round_num, own, heard)
+    def mix(self, me: Integer, round_num: Integer, own: Weighted, heard: list[Heard]) -> Model:
+        """Return the client's model after the messages of a round, and average the states.
 
-    def made(self, me: Integer, round_num: Integer, own: Weighted, heard: Sequence[Heard]) -> Model:
-        """Return what is made of the models."""
-        return self.tape.combine(*terms_of(own, heard))
+        The messages are taken out of `heard`, so that their rows are free.
+        """
+        terms = terms_of(own, heard)
+        states = [(weight, message.state) for _, weight, message in heard]
+        if self.optimizer is not None:
+            self.optimizer.average(me, [*states, (own.weight, self.optimizer.shown(me))])
+        heard.clear()
+        mixed = self.made(round_num, terms)
+        del terms, states  # models first: the order in which rows are free is recorded
+        return mixed
+
+    def made(self, round_num: Integer, terms: list[tuple[Number, Model]]) -> Model:
+        """Return the mean."""
+        return self.tape.combine(*terms)
 
     def after(self, me: Integer, model: Model, stepped: Model) -> Model:
         """Return the client's next model, from those before and after its step."""
@@ -89,11 +96,11 @@ class CommonMixing(Mixing):
         super().__init__(owner)
         self._mean: tuple[tuple[int, int], Model] | None = None
 
-    def made(self, me: Integer, round_num: Integer, own: Weighted, heard: Sequence[Heard]) -> Model:
+    def made(self, round_num: Integer, terms: list[tuple[Number, Model]]) -> Model:
         """Return the mean of the round."""
-        if self._mean is None or self._mean[0] != (round_num, len(heard)):
-            terms = sorted(terms_of(own, heard), key=lambda term: -term[0])
-            self._mean = (round_num, len(heard)), self.tape.settle(self.tape.combine(*terms))
+        if self._mean is None or self._mean[0] != (round_num, len(terms)):
+            terms.sort(key=lambda term: -term[0])
+            self._mean = (round_num, len(terms)), self.tape.settle(self.tape.combine(*terms))
         return self._mean[1]
 
 
@@ -113,9 +120,11 @@ class CompressedMixing(Mixing):
         """Return the size of a compressed message, or of a whole one if needed."""
         return self.scheme.bytes(me, neighbor, round_num, first_round)
 
-    def mix(self, me: Integer, round_num: Integer, own: Weighted, heard: Sequence[Heard]) -> Model:
+    def mix(self, me: Integer, round_num: Integer, own: Weighted, heard: list[Heard]) -> Model:
         """Return what the scheme makes of the messages."""
-        return self.scheme.mix(me, own.model, [(weight, message.model) for _, weight, message in heard])
+        models = [(weight, message.model) for _, weight, message in heard]
+        heard.clear()
+        return self.scheme.mix(me, own.model, models)
 
     def after(self, me: Integer, model: Model, stepped: Model) -> Model:
         """Return the scheme's correction of the step."""
@@ -130,9 +139,10 @@ class RuledMixing(Mixing):
         super().__init__(owner)
         self.aggregation = aggregation
 
-    def made(self, me: Integer, round_num: Integer, own: Weighted, heard: Sequence[Heard]) -> Model:
+    def mix(self, me: Integer, round_num: Integer, own: Weighted, heard: list[Heard]) -> Model:
         """Return what the rule makes of the models, in the order of their senders."""
         mail = [Message(sender, message.model, weight) for sender, weight, message in heard]
+        heard.clear()
         return self.aggregation(me, sorted(mail), own)
 
 

@@ -1,7 +1,13 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from simfl.tape import Tape
+from simfl.algorithms.aggregation import Weighted
+from simfl.algorithms.mixing import CommonMixing, Shown
+from simfl.algorithms.optimizers import State
+from simfl.tape import Model, Tape
+from simfl.tape.recording import Row
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.helpers import (
@@ -146,3 +152,18 @@ def test_clients_wait_for_a_slow_link():
     algorithm, rows = run_without_numbers("decentralized_sgd", world, updates=40)
     assert rows[-1][0] == pytest.approx(10 * 0.02)
     assert algorithm.times.waited_s(0) == pytest.approx(10 * (0.02 - 0.008))
+
+
+def test_a_round_frees_the_rows_of_models_before_those_of_states():
+    """This order is recorded, and places of rows in the bank follow it."""
+    freed, mean = [], Model((), ())
+    tape = SimpleNamespace(combine=lambda *terms: mean, settle=lambda model: model)
+    optimizer = SimpleNamespace(shown=lambda client: None, average=lambda client, terms: None)
+    means = CommonMixing(SimpleNamespace(tape=tape, optimizer=optimizer, training=SimpleNamespace(model_bytes=4)))
+
+    def vector(number):
+        return Model((Row(number, 0, freed),), (1.0,))
+
+    heard = [(j, 0.25, Shown(vector(j), State((vector(10 + j),), 0))) for j in (1, 2, 3)]
+    assert means.mix(0, 0, Weighted(mean, 0.25), heard) is mean
+    assert freed == [3, 2, 1, 13, 12, 11]
