@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from simfl.studies.about import ABOUT_FIELDS, code_of
 from simfl.studies.evidence import Verdict
-from simfl.studies.pages import VERDICTS
+from simfl.studies.pages import POWERED, VERDICTS
 from simfl.studies.reading import argument_of
 from simfl.studies.reproducing import PAPERS, find_paper
 
@@ -99,6 +99,8 @@ contains the bar. An interval misses on one side in one case of forty, so a clai
 readings may do so by chance. The verdict is one of five words:
 
 {VERDICTS}
+
+{POWERED}
 
 ```sh
 simfl reproduce --list

@@ -76,16 +76,16 @@ def half_widths(seeds: Sequence[Seed], values: NDArray[np.float64]) -> NDArray[n
         count = len(values)
         if count < 2:
             return np.full(values.shape[1:], math.nan)
-        return np.asarray(_students_t(count - 1) * values.std(axis=0, ddof=1) / math.sqrt(count))
+        return np.asarray(students_t(count - 1) * values.std(axis=0, ddof=1) / math.sqrt(count))
     if not table.size:
         return np.full(values.shape[1:], math.nan)
     worlds, learnings = table.shape[:2]
     of_worlds, of_learning, _ = _mean_squares(table)
     variance = (of_worlds + of_learning) / (worlds * learnings)
-    return np.asarray(_students_t(min(worlds, learnings) - 1) * np.sqrt(variance))
+    return np.asarray(students_t(min(worlds, learnings) - 1) * np.sqrt(variance))
 
 
-def _students_t(freedom: int) -> float:
+def students_t(freedom: int) -> float:
     """Return the quantile for an interval; its import takes 0.2 s."""
     from scipy.special import stdtrit
 

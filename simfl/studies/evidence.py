@@ -7,20 +7,30 @@ reading is undecided.
 
 from __future__ import annotations
 
+import bisect
 import enum
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simfl.errors import SimflError
 from simfl.records.comparison import Interval, interval_of, median_of
 from simfl.records.display import show_fixed
+from simfl.records.seeds import students_t
 
 #: Fewer seeds decide nothing.
 SEEDS = 5
 #: Where more seeds than these would be needed, the claim is said to be beyond them.
 MOST_SEEDS = 200
+#: How likely the number of seeds that a claim asks for decides it, if mean and spread are as measured.
+POWER = 0.9
+QUANTILES = (np.arange(200) + 0.5) / 200
+Halves = NDArray[np.float64]
+"""Halves of intervals at `QUANTILES`, or ends that follow from them."""
 
 #: The share of the deciding readings that must hold for "mostly", and the largest share of "not reproduced".
 MOST, FEW = 2 / 3, 1 / 10
@@ -51,7 +61,7 @@ class NotMeasuredError(SimflError):
 class Part:
     """One part of a claim; `held` is None if the seeds do not decide.
 
-    `seeds` is about how many would decide it then, NaN if that is unknown.
+    `seeds` is how many would decide it then with probability `POWER`, NaN if that is unknown.
     """
 
     held: bool | None
@@ -117,7 +127,7 @@ def above(values: Sequence[float], bar: float, text: str, least: float = 0.0) ->
     """
     interval = decisive(values)
     held = _decide(interval, interval.low > bar, interval.high < bar + least)
-    return Part(held, text, _enough(values, interval, max(interval.mean - bar, bar + least - interval.mean), held))
+    return Part(held, text, _enough(values, interval, held, lambda half: [(bar + least - half, bar + half)]))
 
 
 def below(values: Sequence[float], bar: float, text: str, least: float = 0.0) -> Part:
@@ -130,7 +140,12 @@ def within(values: Sequence[float], bar: float, text: str) -> Part:
     interval = decisive(values)
     inside = -bar <= interval.low and interval.high <= bar
     held = _decide(interval, inside, interval.low > bar or interval.high < -bar)
-    return Part(held, text, _enough(values, interval, abs(bar - abs(interval.mean)), held))
+
+    def between(half: Halves) -> list[tuple[Halves, Halves]]:
+        inner = np.maximum(bar - half, 0.0)
+        return [(inner, bar + half), (-bar - half, -inner)]
+
+    return Part(held, text, _enough(values, interval, held, between))
 
 
 def show_ratio(logs: Sequence[float], digits: int = 2) -> str:
@@ -163,11 +178,36 @@ def decisive(values: Sequence[float]) -> Interval:
     return median_of(values) if any(map(math.isinf, values)) else interval_of(values)
 
 
-def _enough(values: Sequence[float], interval: Interval, distance: float, held: bool | None) -> float:
-    """Return about how many seeds make half an interval as small as a distance."""
+def _enough(
+    values: Sequence[float],
+    interval: Interval,
+    held: bool | None,
+    between: Callable[[Halves], Sequence[tuple[Halves, Halves]]],
+) -> float:
+    """Return how many seeds decide with probability `POWER`.
+
+    It is infinite above `MOST_SEEDS`. `between` returns where a mean does not decide, given half of its interval. With
+    mean m and spread s as measured, the mean of n seeds is normal around m with s / √n, and independent of its
+    interval's half, t(n-1, 0.975) s / √n √(chi² / (n-1)). The probability is an average over quantiles of chi².
+    """
+    from scipy.special import chdtri, ndtr
+
     if held is not None or not math.isfinite(interval.half_width):
         return math.nan
-    return len(values) * (interval.half_width / distance) ** 2 if distance > 0 else math.inf
+    if not interval.half_width:
+        return math.inf
+    spread = interval.half_width * math.sqrt(len(values)) / students_t(len(values) - 1)
+
+    def power(count: int) -> float:
+        deviation = spread / math.sqrt(count)
+        halves = students_t(count - 1) * deviation * np.sqrt(chdtri(count - 1, QUANTILES) / (count - 1))
+        chances = [ndtr((high - interval.mean) / deviation) - ndtr((low - interval.mean) / deviation)
+                   for low, high in between(halves)]  # fmt: skip
+        return 1.0 - float(np.mean(np.sum(np.maximum(chances, 0.0), axis=0)))
+
+    counts = range(SEEDS, MOST_SEEDS + 1)
+    place = bisect.bisect_left(counts, POWER, key=power)
+    return counts[place] if place < len(counts) else math.inf
 
 
 def _decide(interval: Interval, held: bool, failed: bool) -> bool | None:
@@ -230,7 +270,7 @@ def seeds_needed(readings: Iterable[Reading]) -> str:
     most = max(numbers)
     if most > MOST_SEEDS:
         return f"more than {MOST_SEEDS} seeds: the difference is too near to the bar for seeds to decide"
-    return f"about {max(SEEDS, math.ceil(most))} seeds"
+    return f"about {most:.0f} seeds for a power of {100 * POWER:.0f} %"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from simfl.records.folder import replace_text
 from simfl.records.seeds import Crossed, Seed
 from simfl.records.sweeps import Sweep, SweepRun
 from simfl.studies.about import ABOUT_FIELDS, about_of
-from simfl.studies.evidence import SEEDS, Judged, NotMeasuredError, show
+from simfl.studies.evidence import POWER, SEEDS, Judged, NotMeasuredError, show
 from simfl.studies.papers import Number, Paper, Runs
 from simfl.studies.reading import Reproduction, argument_of, counted, judged
 from simfl.version import __version__
@@ -34,6 +34,9 @@ VERDICTS = """\
 | not reproduced | at most one in ten of the readings that decide holds, and none that is nearest to the paper |
 | not decidable here | most readings are undecided, or those nearest to the paper are while the others agree; no run \
 is possible; or the claim fails at a smaller budget than the paper's. The measurement names what it would take |"""
+POWERED = f"""\
+A number of seeds "for a power of {100 * POWER:.0f} %" decides with that probability, if mean and spread are as \
+measured."""
 HELD = {True: "yes", False: "no", None: "undecided"}
 
 
@@ -87,6 +90,7 @@ def page_of(outcome: Reproduction) -> str:
         "contains the bar. An interval misses on one side in one case of forty, so a claim that holds under one of "
         "dozens of readings may do so by chance.",
         VERDICTS,
+        POWERED,
         claims_of(outcome.claims),
         *(f"![{caption}]({path.relative_to(outcome.page.parent).as_posix()})" for path, caption in outcome.figures),
         *(["## What differs from the paper", "\n".join(f"- {deviation}" for deviation in paper.deviations)]
