@@ -90,7 +90,7 @@ WEIGHTS = {
     "tape": 5908,
     "world": 5510,
 }
-MOST_LINES = {"core": 61654, "all": 88697, "tests": 67686}
+MOST_LINES = {"core": 61654, "all": 88697, "tests": 67707}
 
 
 @dataclass(frozen=True)
