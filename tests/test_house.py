@@ -31,6 +31,9 @@ ATTACHED = ("papers", "bench", "live", "accounts", "attacks", "reports")
 #: Attached rooms that use others.
 USERS = {"attacks": {"accounts"}}
 
+#: The study of other papers, which reads their calculators.
+ABOUT_PAPERS = {"theorems"}
+
 #: Library -> the rooms where it is at home. Attached rooms may use any library, as a user's package may.
 HOMES = {
     "anywidget": ("reports",),
@@ -78,7 +81,7 @@ WEIGHTS = {
     "data": 3737,
     "live": 2127,
     "models": 3118,
-    "papers": 15578,
+    "papers": 16020,
     "plots": 1729,
     "privacy": 5276,
     "records": 3522,
@@ -90,7 +93,7 @@ WEIGHTS = {
     "tape": 5908,
     "world": 5510,
 }
-MOST_LINES = {"core": 61654, "all": 88697, "tests": 67707}
+MOST_LINES = {"core": 61654, "all": 89139, "tests": 67829}
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,8 @@ def test_attached_rooms_do_not_import_each_other(room):
 
 def test_papers_do_not_import_each_other():
     shared = {"drawing", "moments"}
-    papers = [entry for entry in INSIDE if entry.room == "papers" and room_of(entry.target) == "papers"]
+    inside = [entry for entry in INSIDE if entry.room == "papers" and room_of(entry.target) == "papers"]
+    papers = [entry for entry in inside if entry.module.split(".")[1] not in ABOUT_PAPERS]
     wrong = [str(entry) for entry in papers if entry.target.split(".")[2] not in {entry.module.split(".")[1], *shared}]
     assert not wrong, "\n".join(wrong)
 

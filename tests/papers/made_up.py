@@ -78,6 +78,8 @@ class MadeUpRun:
                 "clipped_share": 1 - share,
                 "clipping_norm": np.full(len(updates), 10.0),
                 "consensus_distance": np.zeros(len(updates)),
+                "suboptimality": 1.01 - self._accuracy * share,
+                "distance": np.sqrt(1.01 - self._accuracy * share),
             }
         )
 

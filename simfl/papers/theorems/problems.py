@@ -1,0 +1,98 @@
+"""The constants of a run's problem, as the theorems ask for them, in float64.
+
+They hold for all models w, or for those in a ball around the optimum that a run stayed in. They are of the problem that
+the run drew, not assumed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simfl.assembly.assemble import prepare
+from simfl.data.known import Points, Rows
+from simfl.errors import ConditionError
+from simfl.scenario import from_mapping
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Constants of f_i, the loss of an example with its penalty; f is their mean.
+
+    Attributes:
+        examples: n, of all clients.
+        dimension: d.
+        smoothness: L, the largest of an example's loss.
+        strong_convexity: mu of f.
+        noise: E|grad f_i(w*)|², at the minimizer w* of f.
+        largest_gradient: the largest |grad f_i(w*)|.
+        spread: a bound of E|grad f_i(w) - grad f_k(w)|² over the examples of a client k, for all w and k.
+        drift: a bound of the mean over k of |grad f_k(w) - grad f(w)|², for all w.
+        lipschitz: a bound of |grad f_i(w)| without the penalty, for all w; infinite for a quadratic.
+    """
+
+    examples: int
+    dimension: int
+    smoothness: float
+    strong_convexity: float
+    noise: float
+    largest_gradient: float
+    spread: float
+    drift: float
+    lipschitz: float
+
+    def gradient_bound(self, radius: float) -> float:
+        """Return a bound G of |grad f_i(w)| for all |w - w*| <= R.
+
+        G = max_i |grad f_i(w*)| + L R.
+        """
+        return self.largest_gradient + self.smoothness * radius
+
+
+def problem_of(scenario: Mapping[str, Any]) -> Problem:
+    """Return the constants of a scenario's drawn quadratic or logistic problem.
+
+    The scenario is resolved.
+
+    Raises:
+        ConditionError: it is another problem.
+    """
+    return _problem_of(json.dumps(dict(scenario), sort_keys=True))
+
+
+@functools.lru_cache(maxsize=256)
+def _problem_of(text: str) -> Problem:
+    setup = prepare(from_mapping(json.loads(text)))
+    known, best, l2 = setup.dataset.known, setup.dataset.optimum, setup.model.l2
+    if not isinstance(known, Points | Rows) or best is None:
+        raise ConditionError("data.set: expected a drawn quadratic or logistic problem, whose constants are known")
+    gradients = known.gradients(best)
+    whole, at_optimum = gradients.mean(axis=0), gradients + l2 * best
+    shares = [setup.shares.of(k) for k in range(setup.shares.num_clients)]
+    if isinstance(known, Points):  # differences of gradients are the same at all w
+        own = [gradients[held] for held in shares]
+        spread = max(float(((of - of.mean(axis=0)) ** 2).sum(axis=1).mean()) for of in own)
+        drift = float(np.mean([((of.mean(axis=0) - whole) ** 2).sum() for of in own]))
+        smooth, lipschitz = float(known.h.max()), np.inf
+    else:  # |grad f_i| <= |x_i|, and a variance is at most a mean square
+        norms = np.linalg.norm(known.x.astype(np.float64), axis=1)
+        spread = max(float((norms[held] ** 2).mean()) for held in shares)
+        drift = float(np.mean([(norms[held] ** 2).mean() for held in shares]))
+        lipschitz = float(norms.max())
+        smooth = lipschitz**2 / 4
+    return Problem(
+        examples=len(gradients),
+        dimension=len(best),
+        smoothness=smooth + l2,
+        strong_convexity=known.curvatures(slice(None))[0] + l2,
+        noise=float((at_optimum**2).sum(axis=1).mean()),
+        largest_gradient=float(np.linalg.norm(at_optimum, axis=1).max()),
+        spread=spread,
+        drift=drift,
+        lipschitz=lipschitz,
+    )
