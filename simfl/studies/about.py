@@ -53,11 +53,12 @@ def commits(swept: Sweep) -> str:
 def code_of(name: str, package: Path = _PACKAGE) -> str:
     """Return a digest of the code that a study goes through.
 
-    It covers `ROOMS` and `MODULES`, the study's folder, the other rooms that this imports, and the study's scenarios.
-    Comments, docstrings and blank lines do not count. A study whose stored digest differs is older than its code.
+    It covers `ROOMS` and `MODULES`, the study's folder, the papers and other rooms that this imports, and the study's
+    scenarios. Comments, docstrings and blank lines do not count. A study whose stored digest differs is older than its
+    code.
     """
-    own = sorted((package / "papers" / name).rglob("*.py"))
-    imported = {room for path in own for room in _rooms_of(path)} & {"accounts", "attacks"}
+    own = _with_imported_papers(name, package)
+    imported = {module[1] for path in own for module in _imports_of(path)} & {"accounts", "attacks"}
     paths = [*own, *(package / module for module in MODULES)]
     for room in sorted({*ROOMS, *imported}):
         paths += sorted((package / room).rglob("*.py"))
@@ -69,10 +70,27 @@ def code_of(name: str, package: Path = _PACKAGE) -> str:
     return whole.hexdigest()[:12]
 
 
-def _rooms_of(path: Path) -> Iterator[str]:
+def _with_imported_papers(name: str, package: Path) -> list[Path]:
+    """Return the modules of a paper's folder and of the papers that these import, and so on."""
+    papers, waiting = {name: list[Path]()}, [name]
+    while waiting:
+        paper = waiting.pop()
+        place = package / "papers" / paper
+        papers[paper] = sorted(place.rglob("*.py")) or [place.with_suffix(".py")]
+        for path in filter(Path.exists, papers[paper]):
+            new = {module[2] for module in _imports_of(path) if module[1:2] == ["papers"] and len(module) > 2}
+            for other in sorted(new - papers.keys()):
+                papers[other] = []
+                waiting.append(other)
+    return [path for paper in sorted(papers, key=lambda other: (other != name, other)) for path in papers[paper]]
+
+
+def _imports_of(path: Path) -> Iterator[list[str]]:
+    """Yield the names of simfl's modules that a module imports from, split at dots."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("simfl."):
-            yield str(node.module).split(".")[1]
+            names = str(node.module).split(".")
+            yield from ([*names, alias.name] if names == ["simfl", "papers"] else names for alias in node.names)
 
 
 @functools.cache

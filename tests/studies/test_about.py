@@ -46,7 +46,9 @@ def test_the_processor_has_a_name(tmp_path):
 def test_the_code_of_a_study_is_what_its_runs_go_through(tmp_path):
     package = tmp_path / "simfl"
     files = {
-        "papers/mine/study.py": "from simfl.accounts import check\n",
+        "papers/mine/study.py": "from simfl.accounts import check\nfrom simfl.papers.theirs.study import x\n",
+        "papers/theirs/study.py": "from simfl.papers import moments\nx = 1\n",
+        "papers/moments.py": "1\n",
         "papers/other/study.py": "1\n",
         "tape/tape.py": '"""Tapes."""\n\nx = 1\n',
         "accounts/check.py": "1\n",
@@ -58,6 +60,8 @@ def test_the_code_of_a_study_is_what_its_runs_go_through(tmp_path):
     before = code_of("mine", package)
     for name, text, changes in (
         ("papers/other/study.py", "2\n", False),
+        ("papers/theirs/study.py", "from simfl.papers import moments\nx = 2\n", True),
+        ("papers/moments.py", "2\n", True),
         ("attacks/audit.py", "2\n", False),
         ("accounts/check.py", "2\n", True),
         ("tape/tape.py", '"""Another\n\ndocstring."""\n# a comment\n\nx = 1\n', False),
