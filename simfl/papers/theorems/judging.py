@@ -1,8 +1,12 @@
-"""Measured curves beside bounds: whether and how loosely a bound holds.
+"""Measured curves beside the bounds of theorems: holds, says something, falls as fast.
 
 A theorem bounds an expectation. Each seed draws a problem and a run; a curve is divided by the bound with the constants
-of its own problem. The bound holds if the mean over seeds of a run's largest quotient is below 1 with its whole
-interval. That is more than the theorem says, which bounds the mean at each step.
+of its own problem.
+
+- The bound *holds* if the mean over seeds of a run's largest quotient is below 1 with its whole interval. That is more
+  than the theorem says, which bounds the mean at each step.
+- It is *vacuous* if it is not below the value of the starting model, even at the last step.
+- A curve falls *as fast as stated* if its slope exceeds the stated rate, or that of the bound, by at most `SLOPE`.
 """
 
 from __future__ import annotations
@@ -10,16 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
-from simfl.papers.drawing import labeled, panels
+from simfl.papers.drawing import panels
 from simfl.records import Run
 from simfl.studies.evidence import SEEDS, Part, Reading, below, show, show_ratio
-from simfl.studies.papers import Cell, Number, Runs, Section
+from simfl.studies.papers import Cell, Number, PaperClaim, Runs, Section
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,6 +35,10 @@ SLOPE = 0.1
 DECADE = 10.0
 #: Seeds of an experiment of the full form.
 MANY = 10
+#: The form of a bound that the paper prints.
+PRINTED = "as printed"
+#: Colors and dashes of the bounds; they differ in gray, too.
+BOUNDS = (("#d55e00", "--"), ("#000000", ":"))
 
 
 def seeds_of(quick: bool) -> int:
@@ -39,11 +47,16 @@ def seeds_of(quick: bool) -> int:
 
 
 class Curve(NamedTuple):
-    """What a theorem bounds, at some steps."""
+    """What a theorem bounds, at some steps, and its value at the starting model."""
 
     steps: Floats
     measured: Floats
     bound: Floats
+    start: float
+
+
+Measure = Callable[[Run], Curve]
+Judge = Callable[["Statement", Sequence[Curve]], Part]
 
 
 @dataclass(frozen=True)
@@ -51,76 +64,110 @@ class Statement:
     """A theorem with the runs that it is measured by.
 
     Attributes:
-        section: its title is the theorem's name. A cell is the name of a problem, and more.
-        measure: returns a run's curve, or raises `ConditionError` if a precondition fails.
+        section: its title is the theorem's name.
+        text: what it says, with its constants.
+        forms: how the bound is read -> a run's curve; a measure raises `ConditionError` if a precondition fails.
         quantity: what is bounded, in words or signs.
-        choices: what a reading calls the elements of a cell.
-        of: the section that has the runs; None: `section`.
+        rate: the exponent that the paper states, None: that of the bound itself.
+        swept: whether a curve goes over cells, whose last element is its place, and has the last point of each.
+        of: the section that has the runs; None: `section`. The first element of a cell names the problem.
+        axis: what the steps are.
     """
 
     section: Section
-    measure: Callable[[Run], Curve]
+    text: str
+    forms: Mapping[str, Measure]
     quantity: str
-    choices: tuple[str, ...] = ("problem",)
+    rate: float | None = None
+    swept: bool = False
     of: Section | None = None
+    axis: str = "t"
 
-    def cells(self, runs: Runs) -> list[Cell]:
-        """Return the cells that have runs."""
-        return runs.cells(self.of or self.section)
+    def problems(self, runs: Runs) -> list[str]:
+        """Return the problems that have runs."""
+        return list(dict.fromkeys(cell[0] for cell in runs.cells(self.of or self.section)))
 
-    def curves(self, runs: Runs, cell: Cell) -> list[Curve]:
-        """Return the curves of a cell's runs, by seed."""
-        return [self.measure(run) for run in runs.of(self.of or self.section, cell).values()]
+    def curves(self, runs: Runs, problem: str, form: str) -> list[Curve]:
+        """Return the curves of a problem, by seed."""
+        place, measure = self.of or self.section, self.forms[form]
+        cells: list[Cell] = runs.cells(place, problem)
+        if not self.swept:
+            return [measure(run) for cell in cells for run in runs.of(place, cell).values()]
+        measured = [[measure(run) for run in runs.of(place, cell).values()] for cell in cells]
+        ends = np.array([cell[-1] for cell in cells], dtype=np.float64)
+        return [
+            Curve(
+                ends,
+                np.array([part.measured[-1] for part in parts]),
+                np.array([part.bound[-1] for part in parts]),
+                parts[0].start,
+            )
+            for parts in zip(*measured, strict=True)
+        ]
 
-    def holds(self, runs: Runs) -> Iterator[Reading]:
-        """Judge whether the measured curves stay below the bound."""
-        return self._readings(runs, _below)
+    def _each(self, runs: Runs) -> Iterator[tuple[str, str, list[Curve] | ConditionError]]:
+        for problem in self.problems(runs):
+            for form in self.forms:
+                try:
+                    yield problem, form, self.curves(runs, problem, form)
+                except ConditionError as error:
+                    yield problem, form, error
 
-    def falls(self, runs: Runs) -> Iterator[Reading]:
-        """Judge whether the curves fall at least as fast as the bound."""
-        return self._readings(runs, _falls)
-
-    def _readings(self, runs: Runs, judge: Callable[[Sequence[Curve]], Part]) -> Iterator[Reading]:
-        for cell in self.cells(runs):
-            choices: Mapping[str, str] = dict(zip(self.choices, map(str, cell), strict=True))
-            try:
-                part = judge(self.curves(runs, cell))
-            except ConditionError as error:
-                part = Part(None, f"not applicable here: {error}")
-            yield Reading(choices, [part])
+    def readings(self, runs: Runs, judge: Judge, named: bool = False) -> Iterator[Reading]:
+        """Judge the curves of each problem and form; `named` readings have the theorem's name."""
+        for problem, form, curves in self._each(runs):
+            choices = {"problem": problem} | ({"bound": form} if len(self.forms) > 1 else {})
+            choices |= {"theorem": self.section.title.rpartition(", ")[2]} if named else {}
+            refused = isinstance(curves, ConditionError)
+            part = Part(None, f"not applicable: {curves}") if refused else judge(self, curves)  # type: ignore[arg-type]
+            yield Reading(choices, [part], own=len(self.forms) > 1 and form == PRINTED)
 
     def numbers(self, runs: Runs) -> Iterator[Number]:
-        """Yield the last value, its bound, how loose this is, and the slopes."""
-        for cell in self.cells(runs):
-            try:
-                curves = self.curves(runs, cell)
-            except ConditionError:
+        """Yield the value of the starting model, the last value, its bound, how loose this is, and slopes."""
+        for problem, form, curves in self._each(runs):
+            if isinstance(curves, ConditionError):
                 continue
             columns = {
+                "starting model": [curve.start for curve in curves],
                 "last value": [curve.measured[-1] for curve in curves],
                 "its bound": [curve.bound[-1] for curve in curves],
-                "ln(bound / value)": [math.log(curve.bound[-1] / curve.measured[-1]) for curve in curves],
+                "largest value / bound": [float((curve.measured / curve.bound).max()) for curve in curves],
                 "slope": [slope_of(curve.steps, curve.measured) for curve in curves],
                 "slope of the bound": [slope_of(curve.steps, curve.bound) for curve in curves],
             }
             for column, values in columns.items():
-                digits = 4 if column == "last value" else 2
-                row = self.section.label(*cell)
+                digits = 3 if column.startswith("slope") else 5
+                row = f"{problem}, {form}" if len(self.forms) > 1 else problem
                 yield Number(self.section.title, row, column, tuple(map(float, values)), None, digits)
 
 
-def _below(curves: Sequence[Curve]) -> Part:
+def holds(_: Statement, curves: Sequence[Curve]) -> Part:
+    """Return whether measured curves stay below the bound, and how loose it is."""
     ratios = [float((curve.measured / curve.bound).max()) for curve in curves]
     logs = [math.log(curve.bound[-1] / curve.measured[-1]) for curve in curves]
-    times = show_ratio(logs, 0 if min(logs) > math.log(100.0) else 1)
-    return below(ratios, 1.0, f"at most {np.mean(ratios):.2g} of the bound; at the end, the bound is {times} times it")
+    times = show_ratio(logs, max(0, 2 - math.floor(min(logs) / math.log(10.0))))
+    words = f"at most {np.mean(ratios):.2g} of the bound; at the end, the bound is {times} times it"
+    return below(ratios, 1.0, words + "; vacuous" * (not _informs(curves).held))
 
 
-def _falls(curves: Sequence[Curve]) -> Part:
+def _informs(curves: Sequence[Curve]) -> Part:
+    shares = [curve.bound[-1] / curve.start for curve in curves]
+    return below(shares, 1.0, f"the bound ends at {np.mean(shares):.3g} of the value of the starting model")
+
+
+def informs(_: Statement, curves: Sequence[Curve]) -> Part:
+    """Return whether the bound gets below the value of the starting model."""
+    return _informs(curves)
+
+
+def falls(statement: Statement, curves: Sequence[Curve]) -> Part:
+    """Return whether the curves fall at least as fast as stated."""
     slopes = [slope_of(curve.steps, curve.measured) for curve in curves]
     bounds = [slope_of(curve.steps, curve.bound) for curve in curves]
-    behind = [slope - bound for slope, bound in zip(slopes, bounds, strict=True)]
-    return below(behind, SLOPE, f"slope {show(slopes, sign=True)}, of the bound {show(bounds, sign=True)}")
+    rates = bounds if statement.rate is None else [statement.rate] * len(curves)
+    behind = [slope - rate for slope, rate in zip(slopes, rates, strict=True)]
+    stated = f", stated {statement.rate:g}" if statement.rate is not None else ""
+    return below(behind, SLOPE, f"slope {show(slopes, sign=True)}{stated}, of the bound {show(bounds, sign=True)}")
 
 
 def slope_of(steps: Floats, values: Floats) -> float:
@@ -133,33 +180,66 @@ def slope_of(steps: Floats, values: Floats) -> float:
     return float(np.polyfit(x, y, 1)[0]) if len(x) > 1 else math.nan
 
 
+def averages(steps: Floats, values: Floats) -> Floats:
+    """Return the mean of a curve up to each of its steps but the first, by the trapezoid rule.
+
+    Of a convex curve it is at least the mean over all steps.
+    """
+    areas = np.cumsum(np.diff(steps) * (values[1:] + values[:-1]) / 2.0)
+    means: Floats = areas / (steps[1:] - steps[0])
+    return means
+
+
+# -- claims and figures ----------------------------------------------------------------------------
+
+
+def claims_of(figure: str, *statements: Statement) -> Iterator[PaperClaim]:
+    """Yield a claim for each theorem: its bound holds."""
+    for own in statements:
+        yield PaperClaim(f"{own.section.title}: {own.text}.", _check(holds, own), figure=figure)
+
+
+def worth_of(
+    paper: str, figure: str, statements: Sequence[Statement], rates: Sequence[Statement]
+) -> Iterator[PaperClaim]:
+    """Yield a claim that bounds say something, and one about rates."""
+    said = f"{paper}: bounds get below the value of the starting model (else they are vacuous)."
+    yield PaperClaim(said, _check(informs, *statements, named=True), figure=figure)
+    yield PaperClaim(
+        f"{paper}: what is bounded falls as fast as stated.", _check(falls, *rates, named=True), figure=figure
+    )
+
+
+def _check(judge: Judge, *statements: Statement, named: bool = False) -> Callable[[Runs], Iterator[Reading]]:
+    return lambda runs: (reading for own in statements for reading in own.readings(runs, judge, named))
+
+
 def drawing_of(*statements: Statement) -> Callable[[Runs], Figure]:
-    """Return a function that draws curves and bounds, a panel for each cell."""
+    """Return a function that draws curves and bounds, a panel for each theorem and problem."""
 
     def draw(runs: Runs) -> Figure:
-        shown: list[tuple[str, list[Curve]]] = []
-        for own in statements:
-            for cell in own.cells(runs):
+        shown = [(own, problem) for own in statements for problem in own.problems(runs)]
+        columns = min(len(shown), 3)
+        rows = -(-len(shown) // columns) if shown else 0
+        figure, axes = panels(rows, columns, (3.2 * columns, 2.7 * rows + 0.4))
+        for axis, (own, problem) in zip(axes.flat, shown, strict=False):
+            for form, (color, dashes) in zip(own.forms, BOUNDS, strict=False):
                 try:
-                    title = f"{own.section.title}: {own.section.label(*cell)}\n{own.quantity}"
-                    shown.append((title, own.curves(runs, cell)))
+                    curves = own.curves(runs, problem, form)
                 except ConditionError:
                     continue
-        rows = -(-len(shown) // 2)
-        figure, axes = panels(rows, min(len(shown), 2), (8, 3 * rows))
-        for axis, (title, curves) in zip(axes.flat, shown, strict=False):
-            for number, curve in enumerate(curves):
-                for values, color, name in ((curve.measured, "C0", "measured"), (curve.bound, "C3", "bound")):
-                    axis.plot(curve.steps, values, color=color, lw=0.8, label="" if number else name)
-            axis.set_xscale("log")
-            axis.set_yscale("log")
-            axis.set_title(title, fontsize=8)
-        _hide(axes, len(shown))
-        return labeled(figure, axes, "steps", "", columns=2)
+                steps, measured, bound, _ = (np.mean(part, axis=0) for part in zip(*curves, strict=True))
+                for curve in curves:
+                    axis.plot(curve.steps, curve.measured, color="#0072b2", lw=0.4, alpha=0.4)
+                axis.plot(steps, measured, color="#0072b2", lw=1.8, label="measured")
+                axis.plot(steps, bound, color=color, ls=dashes, lw=1.8, label=f"bound, {form}")
+                axis.axhline(float(np.mean([curve.start for curve in curves])), color="0.6", lw=0.8)
+            axis.set(xscale="log", yscale="log", xlabel=own.axis)
+            axis.set_title(f"{own.section.title.rpartition(', ')[2]}, {problem}: {own.quantity}", fontsize=7)
+        for axis in list(axes.flat)[len(shown) :]:
+            axis.set_visible(False)
+        seen = {name: line for axis in axes.flat for line, name in zip(*axis.get_legend_handles_labels(), strict=True)}
+        figure.legend(seen.values(), seen.keys(), loc="outside upper center", ncols=len(seen))
+        return figure
 
     return draw
-
-
-def _hide(axes: Any, shown: int) -> None:
-    for axis in list(axes.flat)[shown:]:
-        axis.set_visible(False)
