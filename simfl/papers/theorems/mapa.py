@@ -1,0 +1,122 @@
+"""MAPA's paper: Theorems 2 and 4, of AUDP.
+
+Li, Yang, Ren, Zhao 2019, https://arxiv.org/abs/1912.07902, Sections 5.1 and 5.2. Delta_b = sigma²/b + E|noise|², for
+which the paper takes 2 (dS/epsilon)². That is the second moment in one dimension; noise of its density has d (d + 1)
+(dS/epsilon)², so that both are judged. Sigma² is that of the drawn problem, R is the largest |x_t - x*| of the run, tau
+its largest staleness. The printed ln T must be 1 + ln T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from simfl.errors import ConditionError
+from simfl.papers.mapa.theory import AsynchronousProblem, SecondMoment, audp_sensitivity, theorem2
+from simfl.papers.theorems.judging import PRINTED, Curve, Floats, Statement, averages, seeds_of
+from simfl.papers.theorems.problems import problem_of, squares_of
+from simfl.records import Run
+from simfl.studies.papers import Experiment, Section
+
+BASE = "theorems/mapa.yaml"
+#: Theorem 2's steps (10) with the paper's Delta_b, in few and in many dimensions.
+FEW, LARGE = "logistic, d = 5", "logistic, d = 40"
+PROBLEMS = {
+    FEW: (),
+    LARGE: ("data={set: logistic, samples: 1000, dimension: 40, condition_number: 40}",
+                         "privacy.clipping_norm=6.5", "algorithm.sampling_std=4", "algorithm.smoothness=11"),
+}  # fmt: skip
+CONSTANT = ("algorithm.step_size=0.01", "algorithm.smoothness=1", "evaluate.every.updates=50")
+QUADRATIC = ("data={set: quadratic, samples: 1000, dimension: 5, condition_number: 1}", "model=quadratic",
+             "privacy.clipping_norm=20", "privacy.epsilon_per_release=10")  # fmt: skip
+
+
+def _constants(run: Run, moment: SecondMoment) -> tuple[AsynchronousProblem, float, float, float, Floats, Floats]:
+    """Return the constants, Delta_b, R, G, and t with the gaps f(x_t) - f*.
+
+    Raises:
+        ConditionError: a gradient may exceed G, to which it is clipped.
+    """
+    known, config, privacy = problem_of(run.scenario), run.scenario["algorithm"], run.scenario["privacy"]
+    radius, G = float(run.metrics["distance"].max()), float(privacy["clipping_norm"])
+    if min(known.lipschitz, known.gradient_bound(radius)) > G:
+        raise ConditionError(f"gradients may exceed {G:g}, to which they are clipped")
+    gaps = run.metrics["suboptimality"].to_numpy(np.float64)
+    problem = AsynchronousProblem(
+        sampling_std=known.variance**0.5,
+        batch_size=config["batch_size"],
+        smoothness=known.smoothness,
+        staleness=float(run.updates["staleness"].max()),
+        initial_gap=float(gaps[0]),
+        dimension=known.dimension,
+    )
+    variance = _variance(problem, run, moment)
+    return problem, variance, radius, G, run.metrics["updates"].to_numpy(np.float64), gaps
+
+
+def second(run: Run) -> Curve:
+    """Return (1/T) sum_t f(x_t) - f*, which is at least f(x_ave) - f*, and Theorem 2's bound.
+
+    Its sigma, L and tau are those of the steps (10), which must be at least the measured ones.
+    """
+    config = run.scenario["algorithm"]
+    problem, _, radius, G, steps, gaps = _constants(run, config["second_moment"])
+    sigma, smooth, tau = config["sampling_std"], config["smoothness"], config["largest_staleness"]
+    if problem.sampling_std > sigma or problem.smoothness > smooth or problem.staleness > tau:
+        raise ConditionError("the steps (10) are for a smaller σ, L or τ than the problem's")
+    stated = replace(problem, sampling_std=sigma, smoothness=smooth, staleness=tau)
+    variance = _variance(stated, run, config["second_moment"])
+    bounds = [theorem2(stated, variance, radius=radius, gradient_bound=G, steps=int(T)) for T in steps[1:]]
+    values = [bound.claimed if config["second_moment"] == "paper" else bound.bound for bound in bounds]
+    return Curve(steps[1:], averages(steps, gaps), np.array(values), float(gaps[0]))
+
+
+def _variance(problem: AsynchronousProblem, run: Run, moment: SecondMoment) -> float:
+    privacy = run.scenario["privacy"]
+    sensitivity = audp_sensitivity(privacy["clipping_norm"], problem.batch_size)
+    return problem.variance(sensitivity, privacy["epsilon_per_release"], moment)
+
+
+def fourth_bound(steps: Floats, gap: float, variance: float, smoothness: float, step: float) -> Floats:
+    """Return Theorem 4's bound (14), 2 (f(x_1) - f*) / (T gamma) + 2 Delta_b L gamma."""
+    bound: Floats = 2.0 * gap / (steps * step) + 2.0 * variance * smoothness * step
+    return bound
+
+
+def fourth(run: Run, moment: SecondMoment) -> Curve:
+    """Return (1/T) sum_t |grad f(x_t)|², or more, and Theorem 4's bound."""
+    problem, variance, _, _, steps, _ = _constants(run, moment)
+    step = float(run.scenario["algorithm"]["step_size"]["value"])
+    if step > problem.largest_step_size:
+        raise ConditionError(f"condition (13): γ is {step:g}, and 1/(2 L (τ + 1)) is {problem.largest_step_size:.3g}")
+    _, squares = squares_of(run, problem_of(run.scenario))
+    bound = fourth_bound(steps[1:], problem.initial_gap, variance, problem.smoothness, step)
+    return Curve(steps[1:], averages(steps, squares), bound, float(squares[0]))
+
+
+EXACT = "with d (d + 1) (ΔS/ε)²"
+THEOREM2 = Statement(
+    Section("MAPA, Theorem 2"),
+    "E f(x_ave) - f* ≤ R G τ/T + L (Δ_b + G²)/(2 (Δ_b + 1)) · (τ + 1)² ln T/T + ((4 + R²) √(Δ_b + 1) + R²/γ₁)/(2 √T)",
+    {PRINTED: second},
+    "mean of f(x_t) - f*", rate=-0.5, axis="T, updates",
+)  # fmt: skip
+THEOREM4 = Statement(
+    Section("MAPA, Theorem 4"), "(1/T) Σ E|∇f(x_t)|² ≤ 2 (f(x₁) - f*) / (T γ) + 2 Δ_b L γ if γ ≤ 1 / (2 L (τ + 1))",
+    {PRINTED: partial(fourth, moment="paper"), EXACT: partial(fourth, moment="exact")},
+    "mean of |∇f|²", axis="T, updates",
+)  # fmt: skip
+STATEMENTS = (THEOREM2, THEOREM4)
+
+
+def experiments(quick: bool) -> Iterator[Experiment]:
+    """Yield runs with the steps (10), and with a constant step."""
+    short = ("stop.updates=2000",) * quick
+    for problem, changes in PROBLEMS.items():
+        yield Experiment(THEOREM2.section, (problem,), BASE, (*changes, *short), seeds_of(quick))
+        exact = (*changes, *short, "algorithm.second_moment=exact")
+        yield Experiment(THEOREM2.section, (f"{problem}, {EXACT}",), BASE, exact, seeds_of(quick))
+    yield Experiment(THEOREM4.section, ("quadratic, d = 5",), BASE, (*QUADRATIC, *CONSTANT, *short), seeds_of(quick))
