@@ -97,6 +97,12 @@ class MadeUpRun:
         return pd.DataFrame({"client": range(self._count), "epsilon": self._epsilon, "delta": 1e-5, "early": 0})
 
     @functools.cached_property
+    def updates(self):
+        pairs = [(i, j) for i in range(self._count) for j in range(self._count) if i != j or self._count == 1]
+        table = pd.DataFrame(pairs, columns=["client", "peer"])
+        return table.assign(staleness=1, noise_std=1.0, step_size=0.01)
+
+    @functools.cached_property
     def cohorts(self):
         return pd.DataFrame({"release": 0, "time_s": self._time_s, "client": range(self._count), "updates": 1})
 

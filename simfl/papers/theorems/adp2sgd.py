@@ -18,7 +18,7 @@ import numpy as np
 
 from simfl.errors import ConditionError
 from simfl.papers.adp2sgd.theory import DecentralizedProblem, minimal_steps, proposition2, theorem1
-from simfl.papers.theorems.judging import PRINTED, Curve, Floats, Statement, averages, seeds_of
+from simfl.papers.theorems.judging import PRINTED, Curve, Floats, Statement, averages
 from simfl.papers.theorems.problems import Problem, problem_of, squares_of
 from simfl.records import Run
 from simfl.scenario import load
@@ -161,7 +161,7 @@ def experiments(quick: bool) -> Iterator[Experiment]:
     """Yield runs with a constant step, with steps K/√T, and with Theorem 2's noise."""
     short = ("stop.updates=4000",) * quick
     for problem, changes in {"quadratic": (), "logistic": LOGISTIC}.items():
-        yield Experiment(THEOREM1.section, (problem,), BASE, (*changes, *short), seeds_of(quick))
+        yield Experiment(THEOREM1.section, (problem,), BASE, (*changes, *short), SEEDS)
     if quick:
         return
     for length in LENGTHS:

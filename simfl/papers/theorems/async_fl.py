@@ -16,10 +16,10 @@ from simfl.errors import ConditionError
 from simfl.papers.async_fl.privacy import GrowthSetting
 from simfl.papers.async_fl.selection import select_parameters
 from simfl.papers.async_fl.sizes import ALPHA, StronglyConvexRecipe
-from simfl.papers.theorems.judging import PRINTED, Curve, Floats, Statement, seeds_of
+from simfl.papers.theorems.judging import PRINTED, Curve, Floats, Statement
 from simfl.papers.theorems.problems import Problem, problem_of
 from simfl.records import Run
-from simfl.studies.evidence import Reading, exactly
+from simfl.studies.evidence import SEEDS, Reading, exactly
 from simfl.studies.papers import Experiment, Number, Runs, Section
 
 BASE = "theorems/async-fl.yaml"
@@ -108,7 +108,7 @@ def experiments(quick: bool) -> Iterator[Experiment]:
     """Yield the runs of Theorems 2 and 5, which are the same, and those of Theorem 4."""
     few = ("algorithm.gradients=10000",) * quick
     for problem, changes in PROBLEMS.items():
-        yield Experiment(CONVERGENCE, (problem,), BASE, (*changes, *few), seeds_of(quick))
+        yield Experiment(CONVERGENCE, (problem,), BASE, (*changes, *few), SEEDS)
     if quick:
         return
     sizes, setting = PLAN.sizes(), PLAN.setting

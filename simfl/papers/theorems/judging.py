@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from simfl.errors import ConditionError
 from simfl.papers.drawing import panels
 from simfl.records import Run
-from simfl.studies.evidence import SEEDS, Part, Reading, below, show, show_ratio
+from simfl.studies.evidence import Part, Reading, below, show, show_ratio
 from simfl.studies.papers import Cell, Number, PaperClaim, Runs, Section
 
 if TYPE_CHECKING:
@@ -33,17 +33,10 @@ Floats = NDArray[np.float64]
 SLOPE = 0.1
 #: Slopes are those over the last tenfold of the curve's steps.
 DECADE = 10.0
-#: Seeds of an experiment of the full form.
-MANY = 10
 #: The form of a bound that the paper prints.
 PRINTED = "as printed"
 #: Colors and dashes of the bounds; they differ in gray, too.
 BOUNDS = (("#d55e00", "--"), ("#000000", ":"))
-
-
-def seeds_of(quick: bool) -> int:
-    """Return the seeds of an experiment: the fewest that decide, or more."""
-    return SEEDS if quick else MANY
 
 
 class Curve(NamedTuple):
@@ -93,17 +86,13 @@ class Statement:
         cells: list[Cell] = runs.cells(place, problem)
         if not self.swept:
             return [measure(run) for cell in cells for run in runs.of(place, cell).values()]
-        measured = [[measure(run) for run in runs.of(place, cell).values()] for cell in cells]
-        ends = np.array([cell[-1] for cell in cells], dtype=np.float64)
-        return [
-            Curve(
-                ends,
-                np.array([part.measured[-1] for part in parts]),
-                np.array([part.bound[-1] for part in parts]),
-                parts[0].start,
-            )
-            for parts in zip(*measured, strict=True)
-        ]
+        groups = [runs.of(place, cell) for cell in cells]
+        swept = []
+        for seed in sorted(set.intersection(*map(set, groups)), key=str):
+            parts = [measure(group[seed]) for group in groups]
+            measured, bound = (np.array([getattr(own, name)[-1] for own in parts]) for name in ("measured", "bound"))
+            swept.append(Curve(np.array([float(cell[-1]) for cell in cells]), measured, bound, parts[0].start))
+        return swept
 
     def _each(self, runs: Runs) -> Iterator[tuple[str, str, list[Curve] | ConditionError]]:
         for problem in self.problems(runs):
@@ -194,9 +183,9 @@ def averages(steps: Floats, values: Floats) -> Floats:
 
 
 def claims_of(figure: str, *statements: Statement) -> Iterator[PaperClaim]:
-    """Yield a claim for each theorem: its bound holds."""
-    for own in statements:
-        yield PaperClaim(f"{own.section.title}: {own.text}.", _check(holds, own), figure=figure)
+    """Yield a claim for each theorem: its bound holds. The first one is a headline."""
+    for number, own in enumerate(statements):
+        yield PaperClaim(f"{own.section.title}: {own.text}.", _check(holds, own), number == 0, figure)
 
 
 def worth_of(

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from simfl.errors import ConditionError
-from simfl.papers.theorems.judging import PRINTED, Curve, Statement, averages, seeds_of
+from simfl.papers.theorems.judging import PRINTED, Curve, Statement, averages
 from simfl.papers.theorems.problems import Problem, problem_of
 from simfl.papers.without_replacement import theory
 from simfl.records import Run
@@ -123,13 +123,11 @@ def experiments(quick: bool) -> Iterator[Experiment]:
     """Yield single passes of Algorithm 1 and of Algorithm 2 by coin."""
     for n in SIZES[: 3 if quick else None]:
         step, data = 0.1 * (32_000 / n) ** 0.5, f"data.samples={n}"
-        yield Experiment(
-            THEOREM3.section, ("logistic", n), BASE, (data, f"algorithm.step_size={step}"), seeds_of(quick)
-        )
+        yield Experiment(THEOREM3.section, ("logistic", n), BASE, (data, f"algorithm.step_size={step}"), SEEDS)
         if not quick:
             coin = f"{COIN}order: random, step_size: {step}}}"
             yield Experiment(THEOREM6.section, ("logistic", n), BASE, (data, coin), SEEDS)
-    yield Experiment(THEOREM4.section, ("logistic",), BASE, STRONGLY, seeds_of(quick))
+    yield Experiment(THEOREM4.section, ("logistic",), BASE, STRONGLY, SEEDS)
     if not quick:
         coin = f"{COIN}order: rounds}}"
         yield Experiment(THEOREM7.section, ("logistic",), BASE, (coin, *STRONGLY), SEEDS)
