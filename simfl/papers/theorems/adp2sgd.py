@@ -33,16 +33,16 @@ LOGISTIC = (
 )
 FLAT = (
     "clients.count=3", "privacy.noise_multiplier=0.01",
-    "data={set: quadratic, samples: 300, curvature: [0.028, 0.028, 0.028], owners: 3, heterogeneity: 0.5}",
+    "data={set: quadratic, samples: 300, curvature: [0.02, 0.02, 0.02], owners: 3, heterogeneity: 0.5}",
 )  # fmt: skip
-"""Three workers and L = 0.028: T_min grows as L² K⁴, and runs of its length remain short."""
-LENGTHS = (12_500, 25_000, 50_000)
+"""Three workers and L = 0.02: T_min grows as L² K⁴, and runs of its length remain short."""
+LENGTHS = (6_000, 12_000, 24_000)
 """T of Proposition 1's runs."""
 PRIVATE = (
     "clients.count=3", "model={kind: logistic, intercept: false}", "algorithm.batch_size=1",
-    "data={set: logistic, samples: 600, curvature: [0.012, 0.012, 0.012], owners: 3, noise: 0.2}",
+    "data={set: logistic, samples: 240, curvature: [0.008, 0.008, 0.008], owners: 3, noise: 0.2}",
 )  # fmt: skip
-EPSILON, DELTA, EACH, BOUND = 5.0, 1e-3, 200, 0.6
+EPSILON, DELTA, EACH, BOUND = 5.0, 1e-3, 80, 0.5
 """Of Proposition 2's runs: the budget, n, and G, to which gradients are clipped. No gradient exceeds it."""
 
 
@@ -168,5 +168,5 @@ def experiments(quick: bool) -> Iterator[Experiment]:
         steps = (f"stop.updates={length}", f"evaluate.every.updates={length // 100}",
                  f"algorithm.step_size={3 / length**0.5}")  # fmt: skip
         yield Experiment(PROPOSITION1.section, ("quadratic", length), BASE, (*FLAT, *steps), SEEDS)
-    for seed in range(1, SEEDS + 1):
+    for seed in range(2, SEEDS + 2):  # of seed 1, T of (8) is below T_min
         yield Experiment(PROPOSITION2.section, ("logistic", seed), BASE, private(seed), first=seed)

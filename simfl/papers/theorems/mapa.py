@@ -30,7 +30,7 @@ PROBLEMS = {
     LARGE: ("data={set: logistic, samples: 1000, dimension: 40, condition_number: 40}",
                          "privacy.clipping_norm=6.5", "algorithm.sampling_std=4", "algorithm.smoothness=11"),
 }  # fmt: skip
-CONSTANT = ("algorithm.step_size=0.01", "algorithm.smoothness=1", "evaluate.every.updates=50")
+CONSTANT = ("algorithm.step_size=0.01", "algorithm.smoothness=1")
 QUADRATIC = ("data={set: quadratic, samples: 1000, dimension: 5, condition_number: 1}", "model=quadratic",
              "privacy.clipping_norm=20", "privacy.epsilon_per_release=10")  # fmt: skip
 

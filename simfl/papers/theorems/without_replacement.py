@@ -26,7 +26,7 @@ from simfl.studies.evidence import SEEDS
 from simfl.studies.papers import Experiment, Section
 
 BASE = "theorems/without-replacement.yaml"
-SIZES = (2_000, 8_000, 32_000, 128_000)
+SIZES = (2_000, 8_000, 32_000)
 """n of the runs of Theorems 3 and 6, with steps 0.1 · (32,000/n)^(1/2)."""
 COIN = "algorithm={kind: deep_q_sgd, batch_size: 50, explore_from: 1, explore_to: 1, step_clip: null, projection: 2, "
 L2 = 1.0
@@ -121,7 +121,7 @@ STATEMENTS = (THEOREM3, THEOREM4, THEOREM6)
 
 def experiments(quick: bool) -> Iterator[Experiment]:
     """Yield single passes of Algorithm 1 and of Algorithm 2 by coin."""
-    for n in SIZES[: 3 if quick else None]:
+    for n in SIZES:
         step, data = 0.1 * (32_000 / n) ** 0.5, f"data.samples={n}"
         yield Experiment(THEOREM3.section, ("logistic", n), BASE, (data, f"algorithm.step_size={step}"), SEEDS)
         if not quick:

@@ -88,11 +88,11 @@ def test_the_propositions_of_adp2sgd_by_hand_and_their_conditions():
     run = made(adp2sgd.BASE, *adp2sgd.FLAT, ends=(0, 5_000, 10_000, 20_000))
     own, curve = problem_of(run.scenario), printed(adp2sgd.PROPOSITION1, run)
     spread = own.spread / 8 + 6 * own.drift + 3 * 2.25 / 64
-    assert curve.bound == pytest.approx((2 * own.gap + 2 * 0.028 * spread) / math.sqrt(20_000))
+    assert curve.bound == pytest.approx((2 * own.gap + 2 * 0.02 * spread) / math.sqrt(20_000))
     with pytest.raises(ConditionError, match="T = 40 is below T_min"):
         printed(adp2sgd.PROPOSITION1, made(adp2sgd.BASE, *adp2sgd.FLAT))
     with pytest.raises(ConditionError, match="Theorem 2 have"):
-        printed(adp2sgd.PROPOSITION2, made(adp2sgd.BASE, *adp2sgd.PRIVATE, "privacy.clipping_norm=0.6"))
+        printed(adp2sgd.PROPOSITION2, made(adp2sgd.BASE, *adp2sgd.PRIVATE, "privacy.clipping_norm=0.5"))
 
 
 def test_theorems_3_and_6_without_replacement_by_hand():
