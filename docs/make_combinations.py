@@ -129,7 +129,7 @@ def server_optimizer(kind: str) -> str:
 
 def rules(kind: str) -> str:
     """Return the rules, of which those that need the same are accepted alike."""
-    named = {name: rule.among for name, rule in RULES.items() if name != "nearest_neighbor_mixing"}  # see `before`
+    named = {name: rule.among for name, rule in RULES.items() if rule.among != "before"}
     return _chosen(named, lambda name: accepts(kind, aggregation={"kind": name}))
 
 

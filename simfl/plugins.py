@@ -45,7 +45,7 @@ class Plugin:
     Attributes:
         summary: one line for `simfl list`.
         configs: modules with sections of a scenario, subclasses of `AlgorithmConfig`, `ModelConfig`, `DataConfig`,
-            `MechanismConfig`, `TopologyConfig`, `RuleConfig` or `AttackConfig`.
+            `MechanismConfig` or `TopologyConfig`.
         algorithms: modules with subclasses of `simfl.algorithms.Algorithm` that have a `kind`.
         kinds: modules with subclasses of `simfl.assembly.kinds.Kind`.
         models: modules with subclasses of `simfl.models.AbstractModel` that have a `kind`.

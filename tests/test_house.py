@@ -73,7 +73,7 @@ WEIGHTS = {
     "": 1200,
     "accounts": 1381,
     "algorithms": 9798,
-    "assembly": 4300,
+    "assembly": 4275,
     "attacks": 4456,
     "bench": 1344,
     "cli": 2296,
@@ -86,14 +86,14 @@ WEIGHTS = {
     "privacy": 5276,
     "records": 3522,
     "reports": 2157,
-    "robust": 963,
+    "robust": 946,
     "runs": 2467,
-    "scenario": 8857,
+    "scenario": 8851,
     "studies": 2200,
     "tape": 5908,
     "world": 5510,
 }
-MOST_LINES = {"core": 61672, "all": 89780, "tests": 67953}
+MOST_LINES = {"core": 61624, "all": 89732, "tests": 67958}
 
 
 @dataclass(frozen=True)

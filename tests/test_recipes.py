@@ -426,6 +426,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from simfl.models.lazy import jax, jnp
 from simfl.robust.base import AbstractAttack
+from simfl.scenario.fields import Positive, option
 
 if TYPE_CHECKING:
     from simfl.tape.maps import Given
@@ -439,40 +440,13 @@ class Constant(AbstractAttack):
     summary: ClassVar[str] = "one number in all coordinates"
     knows: ClassVar[Literal["own", "everything"]] = "own"
 
-    value: float = 1.0
+    value: Positive = option(1.0, "the number")
 
     def __call__(self, rows: Any, given: Given) -> jax.Array:
         """Return the number, d times."""
         return jnp.full_like(rows[0], self.value)
 ''',
     },
-    changes=(
-        (
-            "simfl/scenario/robust.py",
-            "class OwnRule(Mixable, OwnCode):",
-            '''class MidrangeRule(Mixable):
-    """The middle between the extremes of each coordinate."""
-
-    kind: Literal["midrange"] = variant("midrange")
-
-
-class OwnRule(Mixable, OwnCode):''',
-        ),
-        ("simfl/scenario/robust.py", "RULES = (\n    MeanRule\n", "RULES = (\n    MeanRule\n    | MidrangeRule\n"),
-        (
-            "simfl/scenario/robust.py",
-            "class OwnAttack(AttackConfig, OwnCode):",
-            '''class ConstantAttack(AttackConfig):
-    """One number in all coordinates."""
-
-    kind: Literal["constant"] = variant("constant")
-    value: Positive = option(1.0, "the number")
-
-
-class OwnAttack(AttackConfig, OwnCode):''',
-        ),
-        ("simfl/scenario/robust.py", "ATTACKS = SignFlipAttack", "ATTACKS = ConstantAttack | SignFlipAttack"),
-    ),
 )
 
 RECIPES = {

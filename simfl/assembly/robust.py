@@ -16,10 +16,9 @@ from simfl.errors import ScenarioError
 from simfl.robust.attacks import ATTACKS
 from simfl.robust.base import AbstractAttack, AbstractRule, Among
 from simfl.robust.rules import RULES
-from simfl.robust.rules.nearest_neighbor_mixing import NearestNeighborMixing
 from simfl.scenario import Scenario
-from simfl.scenario.own_code import make
 from simfl.scenario.problems import one_of
+from simfl.scenario.sections import made
 from simfl.streams import Streams
 
 if TYPE_CHECKING:
@@ -42,11 +41,11 @@ def rule_of(setup: Setup) -> AbstractRule | None:
     config = setup.scenario.aggregation
     if config is None:
         return None
-    rule = _rule(config)
+    rule: AbstractRule = made(config, AbstractRule, "aggregation")
+    _check_taken(setup, config.kind, rule.among, "aggregation")
     before = getattr(config, "before", None)
     if before is not None:
-        rule = NearestNeighborMixing(before.f, rule)
-    _check_taken(setup, config.kind, rule.among, "aggregation")
+        rule = before.item(**before.arguments(), rule=rule)
     return rule if "own" in setup.algorithm.aggregates else rule.without_own()
 
 
@@ -59,7 +58,7 @@ def hostility_of(setup: Setup) -> Hostility | None:
     config = setup.scenario.attackers
     if config is None:
         return None
-    attack = _attack(config)
+    attack: AbstractAttack = made(config, AbstractAttack, "attackers")
     clients = attackers_of(setup.scenario, setup.streams)
     if attack.on_data:
         return Hostility(clients, None)
@@ -100,7 +99,7 @@ def with_flipped_labels(scenario: Scenario, streams: Streams, dataset: Dataset, 
     config = scenario.attackers
     if config is None or not (config.on_data or ":" in config.kind):
         return dataset
-    attack = _attack(config)
+    attack: AbstractAttack = made(config, AbstractAttack, "attackers")
     if not attack.on_data:
         return dataset
     hostile = attackers_of(scenario, streams)
@@ -137,29 +136,6 @@ def of_honest_clients(scenario: Scenario, streams: Streams, dataset: Dataset, sh
     return dataset.measured_on(np.setdiff1d(everything, held_by_attackers(shares, hostile)))
 
 
-def _rule(config: Any) -> AbstractRule:
-    rule: AbstractRule = _made(config, RULES, AbstractRule, "aggregation")
-    return rule
-
-
-def _attack(config: Any) -> AbstractAttack:
-    attack: AbstractAttack = _made(config, ATTACKS, AbstractAttack, "attackers")
-    return attack
-
-
-def _made(config: Any, catalogue: Mapping[str, Any], base: type, section: str) -> Any:
-    """Return the rule or attack of a section."""
-    if ":" not in config.kind:
-        return catalogue[config.kind](**config.arguments())
-    made = make(config.kind, config.arguments(), f"{section}.kind")
-    if not isinstance(made, base):
-        raise ScenarioError(
-            f"{section}.kind: expected an object of {base.__module__}.{base.__name__} from {config.kind!r}, "
-            f"found {type(made).__name__}"
-        )
-    return made
-
-
 def _takes(taken: Collection[Among], among: Among | None) -> bool:
     return among in taken or (among is None and bool(taken))
 
@@ -172,8 +148,7 @@ def _check_taken(setup: Setup, kind: str, among: Among | None, section: str) -> 
     if _takes(taken, among):
         return
     catalogue: Mapping[str, Any] = RULES if section == "aggregation" else ATTACKS
-    kinds = [name for name, one in catalogue.items() if getattr(one, "on_data", False) or _takes(taken, one.among)]
-    said = [kind for kind in kinds if kind != NearestNeighborMixing.kind]  # that is said with `before`
+    said = [name for name, one in catalogue.items() if getattr(one, "on_data", False) or _takes(taken, one.among)]
     raise ScenarioError(
         f"{section}.kind: expected {one_of(said) if said else 'null'} with {setup.scenario.algorithm.kind!r}, "
         f"found {kind!r}, which needs {_TAKERS[among]}"

@@ -27,6 +27,6 @@ def complete_override(incomplete: str) -> list[str]:
             key = field.alias or name
             if equals and key == last and key in DISCRIMINATORS:
                 completions.add(f"{path}={kind_of(owner, name)}")
-            elif not equals:
+            elif not equals and key.startswith(last):  # variants that are not needed are not imported
                 completions.add(f"{start}{key}{'.' if members_of(field.annotation) else '='}")
     return sorted(way for way in completions if way.startswith(incomplete))

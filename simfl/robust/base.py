@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from simfl.tape.maps import Given
 
 #: What a rule or an attack needs: messages of many clients, or the receiver's own model and at least one message.
-Among = Literal["many", "own"]
+#: "before": it is a rule that replaces the messages of another one, its `rule`.
+Among = Literal["many", "own", "before"]
+#: What an option `f` means.
+TOLERATED = "number of attackers that are tolerated; with too few models, the largest number below half of them"
 #: The most rows that a network of comparisons sorts; its program grows faster than the number of rows.
 NETWORK = 64
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from simfl.catalogue import attached, classes_in
-from simfl.scenario import algorithms, data, models, privacy, robust, topologies
+from simfl.scenario import algorithms, data, models, privacy, topologies
 from simfl.scenario.algorithms import AlgorithmConfig, ExternalAlgorithm
 from simfl.scenario.data import DataConfig, ExternalData
 from simfl.scenario.fields import ByKind, Config, members_of
 from simfl.scenario.models import ExternalModel, ModelConfig
 from simfl.scenario.privacy import MechanismConfig
-from simfl.scenario.robust import AttackConfig, OwnAttack, OwnRule, RuleConfig
 from simfl.scenario.topologies import TopologyConfig
 
 
@@ -28,9 +27,7 @@ def _union(core: Any, base: type[Config], choice: ByKind) -> Any:
 
 
 if TYPE_CHECKING:
-    Aggregation = RuleConfig
     Algorithm = AlgorithmConfig
-    Attackers = AttackConfig
     Data = DataConfig
     Model = ModelConfig
     Privacy = MechanismConfig
@@ -41,8 +38,6 @@ else:
     Algorithm = Annotated[
         Union[(*_named, ExternalAlgorithm)], ByKind(external=ExternalAlgorithm, listed_by="simfl list algorithms")
     ]
-    Aggregation = _union(robust.RULES, RuleConfig, ByKind(external=OwnRule))
-    Attackers = _union(robust.ATTACKS, AttackConfig, ByKind(external=OwnAttack))
     Data = _union(data.CORE, DataConfig, ByKind("set", default="digits", external=ExternalData, renew=data.renewed))
     Model = _union(models.CORE, ModelConfig, ByKind(default="softmax", external=ExternalModel))
     Privacy = _union(privacy.CORE, MechanismConfig, ByKind("mechanism", default="gaussian", renew=privacy.renewed))

@@ -9,7 +9,6 @@ from pydantic import Field
 from simfl.scenario.fields import (
     Arithmetic,
     ByKind,
-    ClassSection,
     Count,
     Flag,
     OwnCode,
@@ -20,6 +19,7 @@ from simfl.scenario.fields import (
     option,
     variant,
 )
+from simfl.scenario.sections import ClassSection
 
 Scheme = Literal["choco", "deep_squeeze", "dcd", "ecd", "error_feedback", "ef21", "direct", "moniqua"]
 

@@ -6,13 +6,14 @@ wrong with the value.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -49,6 +50,8 @@ class Config(BaseModel):
         frozen=True, extra="forbid", serialize_by_alias=True, validate_default=False, defer_build=True
     )
 
+    #: The variants that a base stands for in a type, if they are made of classes: `simfl.scenario.sections.Sections`.
+    variants: ClassVar[Any] = None
     #: Keys of earlier versions -> what to do where one is set.
     removed: ClassVar[Mapping[str, str]] = {}
 
@@ -115,8 +118,9 @@ def variant(name: T) -> T:
 
 
 def option(default: T, description: str, **more: Any) -> T:
-    """Return a field that may be left out; `more` is for pydantic's `Field`."""
-    return Field(default=default, description=description, **more)  # type: ignore[no-any-return]
+    """Return a field that may be left out, of a section or of a dataclass; `more` is for pydantic's `Field`."""
+    about: dict[str, Any] = {"description": description, **more}
+    return dataclasses.field(default=default, metadata=about)
 
 
 _EXAMPLE_NAMES = {"set": "my_data:load"}
@@ -157,8 +161,11 @@ class ByKind:
         return self.external is not None and (":" in kind if self.names is None else kind in self.names())
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        members = members_of(source)
-        kinds = {kind_of(member, self.key): member for member in members if member is not self.external}
+        members: tuple[type, ...] = (source,)
+        kinds: Mapping[str, type[Config]] | None = variants_of(source)
+        if kinds is None:
+            members = members_of(source)
+            kinds = {kind_of(member, self.key): member for member in members if member is not self.external}
 
         def check(data: object) -> object:
             if self.number is not None and isinstance(data, int | float) and not isinstance(data, bool):
@@ -166,17 +173,18 @@ class ByKind:
             if isinstance(data, members):
                 return data
             mapping = self._complete(data, kinds)
-            return _checked(kinds.get(str(mapping[self.key]), self.external), mapping)
+            kind = str(mapping[self.key])
+            return _checked(self.external if self._is_external(kind) else kinds[kind], mapping)
 
         # The schema of a variant is built when a scenario names it: that of all would take longer than many a run.
-        return core_schema.no_info_plain_validator_function(check, metadata={"members": members})
+        return core_schema.no_info_plain_validator_function(check, metadata={"source": source})
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Return a schema for editors that includes the short forms."""
         kinds: list[str] = []
         forms: list[JsonSchemaValue] = []
         external_kind = {"type": "string", "pattern": ":"} if self.names is None else {"enum": self.names()}
-        for member in (handler(_named_schema_of(each)) for each in schema["metadata"]["members"]):
+        for member in (handler(_named_schema_of(each)) for each in members_of(schema["metadata"]["source"])):
             named_by = handler.resolve_ref_schema(member)["properties"][self.key]
             kind = named_by.get("const", named_by.get("enum", [None])[0])  # an enum: also under another name
             if kind is None:
@@ -193,6 +201,10 @@ class ByKind:
             forms.append({"type": "array"})
         return {"anyOf": [{"enum": kinds}, *forms]}
 
+    def _valid(self, kinds: Mapping[str, type[Config]]) -> list[str]:
+        external = self.names() if self.names is not None else [_EXAMPLE_NAMES.get(self.key, "my_module:MyClass")]
+        return list(kinds) + (external if self.external else [])
+
     def _expected(self, valid: list[str]) -> str:
         """Return the valid names, or where to find them."""
         if not self.listed_by:
@@ -201,8 +213,6 @@ class ByKind:
 
     def _complete(self, data: object, kinds: Mapping[str, type[Config]]) -> Mapping[str, object]:
         """Return the mapping that `data` stands for, with a valid kind in it."""
-        external = self.names() if self.names is not None else [_EXAMPLE_NAMES.get(self.key, "my_module:MyClass")]
-        valid = list(kinds) + (external if self.external else [])
         if self.scalar and isinstance(data, (int, float, str) if self.quantities else (int, float)):
             data = {self.key: self.scalar, "value": data}
         elif isinstance(data, str):
@@ -210,6 +220,7 @@ class ByKind:
         elif self.listed and isinstance(data, list | tuple):
             data = {self.key: self.listed, "values": data}
         if not isinstance(data, Mapping):
+            valid = self._valid(kinds)
             advice = f"write {self.key}: and {'' if self.listed_by else 'one of '}{self._expected(valid)}"
             expected = f"a mapping with '{self.key}'"
             if self.number is not None:
@@ -219,13 +230,14 @@ class ByKind:
             data = self.renew(data)
         kind = data.get(self.key, self.default)
         if kind is None:
+            valid = self._valid(kinds)
             advice = f"add {self.key}: {valid[0]}" if len(valid) == 1 else f"add '{self.key}' with one of them"
             raise invalid(self._expected(valid), "nothing", advice, (self.key,))
-        if not isinstance(kind, str) or (kind not in kinds and not self._is_external(kind)):
+        if not isinstance(kind, str) or not (self._is_external(kind) or kind in kinds):
             title = str(kind).casefold()  # as tables show it, such as D-PSGD, which begins the class's docstring
             meant = next((k for k, m in kinds.items() if (m.__doc__ or "").casefold().startswith(f"{title}: ")), kind)
             advice = suggestion(meant, kinds, f"see {self.listed_by}" if self.listed_by else "choose one of them")
-            raise invalid(self._expected(valid), show(kind), advice, (self.key,))
+            raise invalid(self._expected(self._valid(kinds)), show(kind), advice, (self.key,))
         return {**data, self.key: kind}
 
 
@@ -314,10 +326,20 @@ class Short:
 
 
 def members_of(annotation: Any) -> tuple[type[Config], ...]:
-    """Return every `Config` class in a type such as `tuple[A | B, ...] | None`."""
+    """Return every `Config` class in a type such as `tuple[A | B, ...] | None`.
+
+    The variants of a base take its place.
+    """
+    if (variants := variants_of(annotation)) is not None:
+        return tuple(variants.members())
     if isinstance(annotation, type) and issubclass(annotation, Config):
         return (annotation,)
     return tuple(dict.fromkeys(member for inner in get_args(annotation) for member in members_of(inner)))
+
+
+def variants_of(annotation: Any) -> Any:
+    """Return the variants that a base stands for; None for other types."""
+    return vars(annotation).get("variants") if isinstance(annotation, type) else None
 
 
 def kind_of(member: type[Config], key: str) -> str:
@@ -551,19 +573,3 @@ class OwnCode(Config):
     """Base of sections that name a user's own code, by `kind` or `set`."""
 
     options: OwnOptions = option({}, "what the class or function is given, by keyword; checked by itself")
-
-
-class ClassSection(Config):
-    """Base of sections that name a class by `kind`; their fields are its arguments."""
-
-    #: Fields that are not arguments of the class.
-    beside: ClassVar[frozenset[str]] = frozenset()
-
-    if TYPE_CHECKING:  # each class names itself
-        kind: str
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of the class by name; `options` of a user's own."""
-        if isinstance(self, OwnCode):
-            return dict(self.options)
-        return {name: getattr(self, name) for name in type(self).model_fields if name not in {"kind", *self.beside}}

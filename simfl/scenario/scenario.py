@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from simfl.errors import ScenarioError
 from simfl.scenario import checks
 from simfl.scenario.availability import Absence
-from simfl.scenario.catalogues import Aggregation, Algorithm, Attackers, Data, Model, Privacy, Topology
+from simfl.scenario.catalogues import Algorithm, Data, Model, Privacy, Topology
 from simfl.scenario.clients import Population, Slowdown
 from simfl.scenario.compression import Compression
 from simfl.scenario.control import Evaluate, Every, Execution, Init, Record, Stop
@@ -28,6 +28,7 @@ from simfl.scenario.models import Softmax
 from simfl.scenario.overrides import Override, apply_override, path_of
 from simfl.scenario.problems import InvalidValueError, Path, Problem, invalid, show
 from simfl.scenario.regions import Regions
+from simfl.scenario.robust import Aggregation, Attackers
 from simfl.scenario.syntax import write
 from simfl.scenario.topologies import Ring
 from simfl.scenario.underlay import Underlay

@@ -91,7 +91,7 @@ def test_rules_and_attacks_run_with_the_algorithms_that_take_them(kind, tmp_path
         with pytest.raises(ScenarioError, match=r"attackers: expected fewer attackers than clients.count, which is 1"):
             scenario(kind, attack="sign_flip")
         return
-    rules = [None, *(rule for rule in RULES if rule != "nearest_neighbor_mixing")]  # that one is said with `before`
+    rules = [None, *(rule for rule in RULES if RULES[rule].among != "before")]
     for (i, rule), (j, attack) in itertools.product(enumerate(rules), enumerate([None, *ATTACKS])):
         runs = (i - j) % 8 == 0  # the others are built only
         result = outcome(tmp_path, kind, rule, attack, needed, runs=runs)

@@ -1,6 +1,8 @@
 """The sections `aggregation` and `attackers`: statements, draws, measurements, records, refusals and resumed runs."""
 
 import math
+import pickle
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from simfl.robust.rules.trimmed_mean import TrimmedMean
 from simfl.runs.checkpoint import read as read_checkpoint
 from simfl.runs.runner import prepare, run
 from simfl.scenario import from_mapping
+from simfl.scenario.fields import Count, Share, option
 from simfl.streams import Streams
 from tests.helpers import run_until
 
@@ -77,6 +80,40 @@ class First(AbstractRule):
 
     def aggregate(self, models, present, weights, progress):
         return models[0]
+
+
+@dataclass(frozen=True)
+class Tilted(AbstractRule):
+    """The own model times a number."""
+
+    kind = "tilted"
+    lean: Share = option(0.5, "factor")
+    count: Count = option(1, "number of steps")
+    free: str = "unchecked"
+
+    def aggregate(self, models, present, weights, progress):
+        return self.lean * models[0]
+
+
+def test_options_of_an_own_class_are_checked_and_completed_as_those_of_simfl():
+    def own(**options):
+        return {"kind": "tests.robust.test_sections:Tilted", "options": options}
+
+    rule = prepare(scenario(aggregation=own(lean=1, free="x"))).training.rule
+    assert (type(rule).__name__, rule.lean, rule.count, rule.free) == ("Tilted", 1.0, 1, "x")
+    assert type(rule.lean) is float
+    assert refused(aggregation=own(lean=-1)) == (
+        "aggregation.options.lean: expected a number > 0 and <= 1, found -1; choose a value in this range"
+    )
+    assert refused(aggregation=own(cuont=2)).endswith("did you mean 'count'?")
+
+
+def test_a_section_that_is_made_of_a_class_is_pickled():
+    sections = {"aggregation": {"kind": "median", "before": {"kind": "nearest_neighbor_mixing", "f": 2}}}
+    given = scenario(**sections, attackers={"kind": "ipm", "tau": 3, "share": 0.34})
+    again = pickle.loads(pickle.dumps(given))
+    assert again == given
+    assert again.resolved() == given.resolved()
 
 
 class Push(AbstractAttack):

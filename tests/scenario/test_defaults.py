@@ -10,13 +10,10 @@ from simfl.data import DATASETS
 from simfl.data.transforms import transform
 from simfl.models import MODELS
 from simfl.privacy.mechanisms import MECHANISMS
-from simfl.robust.attacks import ATTACKS
-from simfl.robust.rules import RULES
 from simfl.scenario import catalogues
 from simfl.scenario.compression import Compression
 from simfl.scenario.fields import SETTLED, Config, kind_of, members_of
 from simfl.scenario.links import Tcp
-from simfl.scenario.robust import Mixing
 from simfl.scenario.secure_sums import SecureSum
 from simfl.world.links import TcpStartup
 from simfl.world.secure_sums import Bonawitz, LightSecAgg, SecAggPlus, Work
@@ -66,8 +63,6 @@ def pairs() -> Any:
     for kind, section in sections(catalogues.Algorithm).items():
         yield kind, section, defaults_of_algorithm(ALGORITHMS[kind])
     made = [
-        (catalogues.Aggregation, "kind", RULES),
-        (catalogues.Attackers, "kind", ATTACKS),
         (Compression, "kind", COMPRESSORS),
         (catalogues.Model, "kind", MODELS),
         (catalogues.Privacy, "mechanism", MECHANISMS),
@@ -79,7 +74,6 @@ def pairs() -> Any:
         for kind, section in sections(union, key).items():
             if kind in classes:
                 yield kind, section, defaults_of(classes[kind])
-    yield Mixing.model_fields["kind"].default, Mixing, defaults_of(RULES["nearest_neighbor_mixing"])
     for kind, section in sections(SecureSum).items():
         yield kind, section, defaults_of(PROTOCOLS[kind])
         yield kind, section, {f"seconds_per_{name.removesuffix('_s')}": v for name, v in defaults_of(Work).items()}
@@ -97,7 +91,7 @@ def compared() -> Any:
 def test_an_option_has_the_same_default_in_a_scenario_and_in_its_class() -> None:
     options = list(compared())
     assert len(options) > 150
-    assert {kind for kind, *_ in options} > {"fedbuff", "trimmed_mean", "alie", "qsgd", "mlp", "gaussian", "digits"}
+    assert {kind for kind, *_ in options} > {"fedbuff", "qsgd", "mlp", "gaussian", "digits"}
     differ = {
         f"{kind}.{name}": (in_scenario, in_class)
         for kind, name, in_scenario, in_class in options

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from simfl.models.lazy import jax, jnp
 from simfl.robust.base import AbstractAttack, mean_where, weighted_sum
+from simfl.scenario.fields import Number, option
 
 if TYPE_CHECKING:
     from simfl.tape.maps import Given
@@ -19,14 +20,13 @@ if TYPE_CHECKING:
 class ALittleIsEnough(AbstractAttack):
     """Send the honest mean plus tau standard deviations in each coordinate.
 
-    Attributes:
-        tau: no unit; the standard deviation is that of a sample, with n - 1 in the denominator.
+    The standard deviation is that of a sample, with n - 1 in the denominator.
     """
 
     kind: ClassVar[str] = "alie"
-    summary: ClassVar[str] = "the honest mean plus tau standard deviations"
+    summary: ClassVar[str] = "a little is enough: the honest mean plus tau standard deviations"
 
-    tau: float = 1.5
+    tau: Number = option(1.5, "standard deviations in each coordinate")
 
     def __call__(self, rows: Any, given: Given) -> jax.Array:
         """Return mean + tau std."""

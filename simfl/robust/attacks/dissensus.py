@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from simfl.models.lazy import jax, jnp
 from simfl.robust.base import AbstractAttack, Among, weighted_sum, weights_of
+from simfl.scenario.fields import Positive, option
 
 if TYPE_CHECKING:
     from simfl.tape.maps import Given
@@ -21,16 +22,13 @@ class Dissensus(AbstractAttack):
     Row 0 is the target's model, the others are those of its honest neighbors. The scalars of the call are weights at
     the target: first the sum of the attackers' weights, then those of the honest neighbors. Without scalars, all
     weights are equal.
-
-    Attributes:
-        epsilon: with more than 1, gossip moves the target away from its neighbors, beyond where its model was.
     """
 
     kind: ClassVar[str] = "dissensus"
-    summary: ClassVar[str] = "pushes a target away from its neighbors"
+    summary: ClassVar[str] = "pushes a receiver away from its honest neighbors"
     among: ClassVar[Among | None] = "own"
 
-    epsilon: float = 1.5
+    epsilon: Positive = option(1.5, "above 1, gossip moves the receiver away from its honest neighbors")
 
     def __call__(self, rows: Any, given: Given) -> jax.Array:
         """Return the model for the target."""

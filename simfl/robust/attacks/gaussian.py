@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from simfl.models.lazy import jax, jnp
 from simfl.robust.base import AbstractAttack
+from simfl.scenario.fields import NonNegative, Number, option
 
 if TYPE_CHECKING:
     from simfl.tape.maps import Given
@@ -17,17 +18,14 @@ class GaussianModel(AbstractAttack):
     """Send mean + std N(0, I) instead of a model.
 
     The random numbers are those of the client that the call names.
-
-    Attributes:
-        mean, std: of each coordinate.
     """
 
     kind: ClassVar[str] = "gaussian"
     summary: ClassVar[str] = "Gaussian noise instead of a model"
     knows: ClassVar[Literal["own", "everything"]] = "own"
 
-    mean: float = 0.0
-    std: float = 1.0
+    mean: Number = option(0.0, "mean of each coordinate")
+    std: NonNegative = option(1.0, "standard deviation of each coordinate")
 
     def __call__(self, rows: Any, given: Given) -> jax.Array:
         """Return noise, f32 [d]."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from simfl.models.lazy import jax, jnp
 from simfl.robust.base import AbstractAttack, mean_where
+from simfl.scenario.fields import Positive, option
 
 if TYPE_CHECKING:
     from simfl.tape.maps import Given
@@ -17,16 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InnerProductManipulation(AbstractAttack):
-    """Send the honest mean times -tau.
-
-    Attributes:
-        tau: > 0.
-    """
+    """Send the honest mean times -tau."""
 
     kind: ClassVar[str] = "ipm"
-    summary: ClassVar[str] = "the honest mean times -tau"
+    summary: ClassVar[str] = "inner-product manipulation: the honest mean times -tau"
 
-    tau: float = 2.0
+    tau: Positive = option(2.0, "factor")
 
     def __call__(self, rows: Any, given: Given) -> jax.Array:
         """Return -tau mean_j x_j."""

@@ -20,7 +20,7 @@ class LabelFlip(AbstractAttack):
     """Train on flipped labels: class y of c classes becomes c - 1 - y."""
 
     kind: ClassVar[str] = "label_flip"
-    summary: ClassVar[str] = "trains on flipped labels and sends the resulting model or update"
+    summary: ClassVar[str] = "trains on flipped labels, c - 1 - y for class y of c, from the start"
     knows: ClassVar[Literal["own", "everything"]] = "own"
     on_data: ClassVar[bool] = True
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from simfl.models.lazy import jax, jnp
 from simfl.robust.base import AbstractAttack
+from simfl.scenario.fields import Index, option
 
 if TYPE_CHECKING:
     from simfl.tape.maps import Given
@@ -14,17 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mimic(AbstractAttack):
-    """Send a copy of one honest model, which gives that client more weight.
-
-    Attributes:
-        row: index of the model among those that the attacker knows; the last one if there are fewer.
-    """
+    """Send a copy of one honest model, which gives that client more weight."""
 
     kind: ClassVar[str] = "mimic"
-    summary: ClassVar[str] = "a copy of one honest model"
+    summary: ClassVar[str] = "a copy of one honest message"
     messages_only: ClassVar[bool] = True
 
-    row: int = 0
+    row: Index = option(0, "which of the honest messages, by the number of their senders; the last if there are fewer")
 
     def __call__(self, rows: Any, given: Given) -> jax.Array:
         """Return x_row."""

@@ -17,7 +17,7 @@ class SignFlip(AbstractAttack):
     """Send the opposite of the honest mean."""
 
     kind: ClassVar[str] = "sign_flip"
-    summary: ClassVar[str] = "minus the honest mean"
+    summary: ClassVar[str] = "minus the model or update that an honest client would send"
     knows: ClassVar[Literal["own", "everything"]] = "own"
 
     def __call__(self, rows: Any, given: Given) -> jax.Array:

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from simfl.models.lazy import jax, jnp
 from simfl.robust.base import AbstractRule, Among, mean_where
+from simfl.scenario.fields import NonNegative, Positive, Probability, option
 
 
 @dataclass(frozen=True)
@@ -18,20 +19,15 @@ class Balance(AbstractRule):
 
     alpha x_i + (1 - alpha) mean of the x_j with |x_i - x_j| <= gamma exp(-kappa t / T) |x_i|, where x_i is row 0 and
     t / T the share of the run that is over. If no x_j is that close, x_i stays.
-
-    Attributes:
-        alpha: 0 to 1, weight of the own model.
-        gamma: > 0, the distance at the start, as a share of the own model's norm.
-        kappa: >= 0, how fast that distance shrinks.
     """
 
     kind: ClassVar[str] = "balance"
-    summary: ClassVar[str] = "the own model averaged with those within a distance that shrinks over time"
+    summary: ClassVar[str] = "the own model averaged with the mean of models that are close to it"
     among: ClassVar[Among] = "own"
 
-    alpha: float = 0.5
-    gamma: float = 0.3
-    kappa: float = 1.0
+    alpha: Probability = option(0.5, "weight of the own model")
+    gamma: Positive = option(0.3, "largest distance at the start, as a share of the own model's norm")
+    kappa: NonNegative = option(1.0, "the largest distance shrinks by exp(-kappa) until the end of the run")
 
     def aggregate(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array

@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 
 from simfl.models.lazy import jax, jnp
 from simfl.robust.base import AbstractRule, clipped, factors, mean_where
+from simfl.scenario.fields import Count, Positive, option
 
 
 @dataclass(frozen=True)
@@ -19,16 +20,14 @@ class CenteredClipping(AbstractRule):
     clip(z, tau) = z min(1, tau / |z|).
 
     Attributes:
-        tau: > 0, the bound on the L2 norm of a difference.
-        steps: L >= 1.
         from_own: whether v begins with the client's own model (row 0), which is its last aggregate; if not, with 0.
     """
 
     kind: ClassVar[str] = "centered_clipping"
-    summary: ClassVar[str] = "a center plus the mean of differences to it, clipped to norm tau"
+    summary: ClassVar[str] = "the mean of differences to a center, clipped to norm tau"
 
-    tau: float = 100.0
-    steps: int = 1
+    tau: Positive = option(100.0, "bound on the L2 norm of a difference")
+    steps: Count = option(1, "number of steps of the center")
     from_own: bool = True
 
     def aggregate(

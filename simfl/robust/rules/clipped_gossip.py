@@ -10,24 +10,22 @@ from typing import ClassVar
 
 from simfl.models.lazy import jax, jnp
 from simfl.robust.base import AbstractRule, Among, clipped, factors, weighted_sum
+from simfl.scenario.fields import Positive, option
 
 
 @dataclass(frozen=True)
 class ClippedGossip(AbstractRule):
     """Self-centered clipping.
 
-    x_i + sum_j w_ij clip(x_j - x_i, tau), where x_i is row 0.
-
-    Attributes:
-        tau: > 0, the bound on the L2 norm of a difference. The paper's adaptive bound is not implemented.
+    x_i + sum_j w_ij clip(x_j - x_i, tau), where x_i is row 0. The paper's adaptive bound is not implemented.
     """
 
     kind: ClassVar[str] = "clipped_gossip"
-    summary: ClassVar[str] = "own model plus weighted differences to it, clipped to norm tau"
+    summary: ClassVar[str] = "the own model plus weighted differences to it, clipped to norm tau"
 
     among: ClassVar[Among] = "own"
 
-    tau: float = 1.0
+    tau: Positive = option(1.0, "bound on the L2 norm of a difference")
 
     def aggregate(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from simfl.models.lazy import jax, jnp
 from simfl.robust.base import AbstractRule, weighted_sum
+from simfl.scenario.fields import Count, Positive, option
 
 
 @dataclass(frozen=True)
@@ -17,17 +18,13 @@ class GeometricMedian(AbstractRule):
     """Smoothed Weiszfeld steps to the geometric median.
 
     From z = 0: z <- sum_j b_j x_j / sum_j b_j with b_j = 1 / max(nu, |x_j - z|).
-
-    Attributes:
-        nu: > 0, the smallest distance in a denominator.
-        steps: T >= 1.
     """
 
     kind: ClassVar[str] = "geometric_median"
     summary: ClassVar[str] = "smoothed Weiszfeld steps to the geometric median"
 
-    nu: float = 0.1
-    steps: int = 3
+    nu: Positive = option(0.1, "smallest distance in a denominator")
+    steps: Count = option(3, "number of steps")
 
     def aggregate(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array

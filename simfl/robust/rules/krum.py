@@ -9,26 +9,26 @@ different models.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule, distances, mean_where, tolerated
+from simfl.robust.base import TOLERATED, AbstractRule, distances, mean_where, tolerated
+from simfl.scenario.fields import Index, option
 
 
 @dataclass(frozen=True)
 class Krum(AbstractRule):
-    """The model with the smallest mean squared distance to its nearest others.
-
-    Attributes:
-        f: attackers that are tolerated; less than half of the models.
-        neighbors: how many others count: "n - f - 1", or the paper's "n - f - 2", but at least one.
-    """
+    """The model with the smallest mean squared distance to its nearest others."""
 
     kind: ClassVar[str] = "krum"
-    summary: ClassVar[str] = "the model that is nearest to its n - f - 1 (or n - f - 2) nearest others"
+    summary: ClassVar[str] = "the model nearest to its n - f - 1 nearest others"
 
-    f: int = 1
-    neighbors: str = "n - f - 1"
+    f: Index = option(1, TOLERATED)
+    neighbors: Literal["n - f - 1", "n - f - 2"] = option(
+        "n - f - 1",
+        "how many nearest others count in a model's score, of n models: n - f - 1 (as in byzfl, which counts the model "
+        "itself too) or n - f - 2 (as in the paper)",
+    )
 
     def scores(self, models: jax.Array, present: jax.Array) -> jax.Array:
         """Return mean squared distances to the nearest models; inf if absent, f32 [n]."""

@@ -14,7 +14,7 @@ class Mean(AbstractRule):
     """The weighted mean: sum_j w_j x_j."""
 
     kind: ClassVar[str] = "mean"
-    summary: ClassVar[str] = "weighted mean; not robust"
+    summary: ClassVar[str] = "the weighted mean, which is not robust"
 
     def aggregate(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array

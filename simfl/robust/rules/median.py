@@ -17,7 +17,7 @@ class Median(AbstractRule):
     """The median of each coordinate; the mean of the middle two of an even number."""
 
     kind: ClassVar[str] = "median"
-    summary: ClassVar[str] = "median of each coordinate"
+    summary: ClassVar[str] = "the median of each coordinate"
 
     def aggregate(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array

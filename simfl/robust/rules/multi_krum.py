@@ -18,7 +18,7 @@ class MultiKrum(Krum):
     """The mean of the n - f models with the smallest scores of Krum."""
 
     kind: ClassVar[str] = "multi_krum"
-    summary: ClassVar[str] = "mean of the n - f models with the smallest scores of Krum"
+    summary: ClassVar[str] = "the mean of the n - f models with the smallest scores of Krum"
 
     def aggregate(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule, distances, ranks
+from simfl.robust.base import AbstractRule, Among, distances, ranks
 from simfl.robust.rules.trimmed_mean import TrimmedMean
+from simfl.scenario.fields import Index, option
 
 
 @dataclass(frozen=True)
@@ -20,14 +21,16 @@ class NearestNeighborMixing(AbstractRule):
     A model counts as one of its own nearest.
 
     Attributes:
-        f: attackers that are tolerated; less than the number of models.
         rule: the rule that aggregates the means.
     """
 
     kind: ClassVar[str] = "nearest_neighbor_mixing"
-    summary: ClassVar[str] = "another rule over means of each model's n - f nearest"
+    summary: ClassVar[str] = "nearest-neighbor mixing: each model becomes the mean of its n - f nearest"
+    among: ClassVar[Among] = "before"
 
-    f: int = 1
+    f: Index = option(
+        1, "number of attackers that are tolerated; the n - f nearest of n models are averaged, one if f is n or more"
+    )
     rule: AbstractRule = field(default_factory=TrimmedMean)
 
     def _mixing(self, models: jax.Array, present: jax.Array) -> jax.Array:

@@ -9,21 +9,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule, ordered, row_at, tolerated, within
+from simfl.robust.base import TOLERATED, AbstractRule, ordered, row_at, tolerated, within
+from simfl.scenario.fields import Index, option
 
 
 @dataclass(frozen=True)
 class TrimmedMean(AbstractRule):
-    """The mean of each coordinate without its f smallest and f largest values.
-
-    Attributes:
-        f: attackers that are tolerated; less than half of the models.
-    """
+    """The mean of each coordinate without its f smallest and f largest values."""
 
     kind: ClassVar[str] = "trimmed_mean"
-    summary: ClassVar[str] = "mean of each coordinate without the f smallest and f largest values"
+    summary: ClassVar[str] = "the mean of each coordinate without its f smallest and f largest values"
 
-    f: int = 1
+    f: Index = option(1, TOLERATED)
 
     def aggregate(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
