@@ -32,7 +32,9 @@ from simfl.errors import ScenarioError
 
 GROUP = "simfl.plugins"
 
-Catalogue = Literal["configs", "algorithms", "kinds", "models", "data", "mechanisms", "topologies", "rules", "attacks"]
+Catalogue = Literal[
+    "configs", "algorithms", "kinds", "models", "data", "mechanisms", "topologies", "rules", "attacks", "compressors"
+]
 Named = Literal["commands", "claims", "studies"]
 
 
@@ -54,6 +56,7 @@ class Plugin:
         topologies: modules with a `simfl.world.topology.Family`.
         rules: modules with subclasses of `simfl.robust.base.AbstractRule` that have a `kind`.
         attacks: modules with subclasses of `simfl.robust.base.AbstractAttack` that have a `kind`.
+        compressors: modules with subclasses of `simfl.compression.base.AbstractCompressor` that have a `kind`.
         commands: the words after `simfl`, such as "live" or "privacy mapa", and the function that runs.
         claims: a kind of `privacy.claim`, and the function that computes the claims of all clients.
         studies: a name for `simfl reproduce`, and a `simfl.studies.papers.Paper`.
@@ -69,6 +72,7 @@ class Plugin:
     topologies: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     attacks: tuple[str, ...] = ()
+    compressors: tuple[str, ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict)
     claims: Mapping[str, str] = field(default_factory=dict)
     studies: Mapping[str, str] = field(default_factory=dict)

@@ -70,14 +70,14 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1200,
+    "": 1204,
     "accounts": 1381,
     "algorithms": 9798,
-    "assembly": 4275,
+    "assembly": 4265,
     "attacks": 4456,
     "bench": 1344,
-    "cli": 2296,
-    "compression": 791,
+    "cli": 2295,
+    "compression": 790,
     "data": 3737,
     "live": 2127,
     "models": 3118,
@@ -88,12 +88,12 @@ WEIGHTS = {
     "reports": 2157,
     "robust": 946,
     "runs": 2467,
-    "scenario": 8851,
+    "scenario": 8802,
     "studies": 2200,
     "tape": 5908,
     "world": 5510,
 }
-MOST_LINES = {"core": 61624, "all": 89732, "tests": 67958}
+MOST_LINES = {"core": 61567, "all": 89675, "tests": 67935}
 
 
 @dataclass(frozen=True)

@@ -331,20 +331,18 @@ from typing import ClassVar
 
 from simfl.compression.base import AbstractCompressor
 from simfl.models.lazy import jax, jnp
+from simfl.scenario.fields import Count, option
 
 
 @dataclass(frozen=True)
 class Rounded(AbstractCompressor):
     """Each number is rounded to p binary digits; delta = 1 - 4^-p.
-
-    Attributes:
-        digits: p.
     """
 
     kind: ClassVar[str] = "rounded"
     summary: ClassVar[str] = "numbers with a short significand"
 
-    digits: int = 8
+    digits: Count = option(8, "binary digits of a number")
 
     def compress(self, x: jax.Array, key: jax.Array) -> jax.Array:
         """Return x, rounded."""
@@ -360,27 +358,6 @@ class Rounded(AbstractCompressor):
         return 1.0 - 4.0**-self.digits
 ''',
     },
-    changes=(
-        (
-            "simfl/compression/compressors/__init__.py",
-            "from simfl.compression.compressors.sign",
-            "from simfl.compression.compressors.rounded import Rounded\nfrom simfl.compression.compressors.sign",
-        ),
-        ("simfl/compression/compressors/__init__.py", "Sign, Moniqua)", "Sign, Moniqua, Rounded)"),
-        (
-            "simfl/scenario/compression.py",
-            "class OwnCompressor(",
-            '''class Rounded(CompressionConfig):
-    """Numbers with a short significand."""
-
-    kind: Literal["rounded"] = variant("rounded")
-    digits: Count = option(8, "binary digits of a number")
-
-
-class OwnCompressor(''',
-        ),
-        ("simfl/scenario/compression.py", "| Moniqua | OwnCompressor", "| Moniqua | Rounded | OwnCompressor"),
-    ),
 )
 
 ROBUST = Recipe(

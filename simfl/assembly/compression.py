@@ -6,11 +6,10 @@ import numpy as np
 
 from simfl.assembly.setup import Setup
 from simfl.compression.base import AbstractCompressor, CompressionPlan, made_by
-from simfl.compression.compressors import COMPRESSORS
 from simfl.compression.schemes.choco import theory_gamma
 from simfl.errors import ScenarioError
-from simfl.scenario.compression import OwnCompressor
-from simfl.scenario.own_code import in_one_line, make
+from simfl.scenario.own_code import in_one_line
+from simfl.scenario.sections import made
 
 
 def compression_of(setup: Setup) -> CompressionPlan | None:
@@ -22,10 +21,9 @@ def compression_of(setup: Setup) -> CompressionPlan | None:
     config, size = setup.scenario.compression, setup.moved.size
     if config is None:
         return None
-    if isinstance(config, OwnCompressor):
-        compressor = _own(config, size)
-    else:
-        compressor = COMPRESSORS[config.kind](**config.arguments())
+    compressor: AbstractCompressor = made(config, AbstractCompressor, "compression")
+    if config.item is None:
+        _try_out(compressor, config.kind, size)
     scheme, gamma = config.scheme or config.usable(setup.scenario.algorithm.compresses)[0], config.gamma
     if gamma is None:
         gamma = _gamma(setup, compressor, size) if scheme == "choco" else 1.0
@@ -51,23 +49,15 @@ def _gamma(setup: Setup, compressor: AbstractCompressor, size: int) -> float:
     return theory_gamma(rho, 1.0 - smallest, delta)
 
 
-def _own(config: OwnCompressor, size: int) -> AbstractCompressor:
-    """Return a user's own compressor, tried out on one vector."""
+def _try_out(compressor: AbstractCompressor, kind: str, size: int) -> None:
+    """Try a user's own compressor on one vector."""
     where = "compression.kind"
-    made = make(config.kind, config.arguments(), where)
-    if not isinstance(made, AbstractCompressor):
-        raise ScenarioError(
-            f"{where}: expected a simfl.compression.base.AbstractCompressor from {config.kind!r}, found "
-            f"{type(made).__name__}"
-        )
-    with in_one_line(where, repr(config.kind)):
-        hash(made)
-        result, bits, quality = made_by(made, size), made.bits(size), float(made.quality(size))
+    with in_one_line(where, repr(kind)):
+        hash(compressor)
+        result, bits, quality = made_by(compressor, size), compressor.bits(size), float(compressor.quality(size))
     if result != f"float32[{size}]":
-        raise ScenarioError(f"{where}: {config.kind!r}: compress: expected float32[{size}], found {result}")
+        raise ScenarioError(f"{where}: {kind!r}: compress: expected float32[{size}], found {result}")
     if not (isinstance(bits, int) and bits >= 0 and quality <= 1.0):
         raise ScenarioError(
-            f"{where}: {config.kind!r}: expected an integer of bits and a quality of at most 1, found {bits!r} and "
-            f"{quality:g}"
+            f"{where}: {kind!r}: expected an integer of bits and a quality of at most 1, found {bits!r} and {quality:g}"
         )
-    return made

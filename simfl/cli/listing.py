@@ -94,8 +94,7 @@ def optimizers() -> dict[str, Entry]:
 
 def compressors() -> dict[str, Entry]:
     """Return the compressors of messages by kind."""
-    paths = sorted((PACKAGE / "compression" / "compressors").glob("*.py"))
-    return _classes((path.read_text(encoding="utf-8"), "simfl") for path in paths)
+    return _classes(_sources("compressors", "compression/compressors"))
 
 
 def rules() -> dict[str, Entry]:

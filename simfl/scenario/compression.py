@@ -6,20 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from simfl.scenario.fields import (
-    Arithmetic,
-    ByKind,
-    Count,
-    Flag,
-    OwnCode,
-    OwnName,
-    Positive,
-    Share,
-    Within,
-    option,
-    variant,
-)
-from simfl.scenario.sections import ClassSection
+from simfl.scenario.fields import Arithmetic, ByKind, Flag, OwnCode, OwnName, Share, option
+from simfl.scenario.sections import ClassSection, Sections
 
 Scheme = Literal["choco", "deep_squeeze", "dcd", "ecd", "error_feedback", "ef21", "direct", "moniqua"]
 
@@ -36,7 +24,6 @@ WITH_GAMMA: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct", "moniqua")
 class CompressionConfig(ClassSection):
     """Base of compressors, with the scheme that uses their messages."""
 
-    beside: ClassVar[frozenset[str]] = frozenset({"scheme", "gamma", "downlink"})
     #: The schemes that can use its messages.
     schemes: ClassVar[tuple[Scheme, ...]] = ("choco", "deep_squeeze", "dcd", "ecd", "direct", "error_feedback", "ef21")
 
@@ -64,54 +51,17 @@ class CompressionConfig(ClassSection):
         return tuple(scheme for scheme in schemes if scheme in self.schemes)
 
 
-class TopK(CompressionConfig):
-    """The coordinates of largest absolute value."""
-
-    kind: Literal["top_k"] = variant("top_k")
-    share: Share = option(0.01, "share of the coordinates that a message has, k/d")
-
-
-class RandomK(CompressionConfig):
-    """Random coordinates; sender and receiver share the seed."""
-
-    kind: Literal["random_k"] = variant("random_k")
-    share: Share = option(0.01, "share of the coordinates that a message has, k/d")
-    unbiased: Flag = option(False, "whether values are multiplied by d/k")
-
-
-class Qsgd(CompressionConfig):
-    """QSGD: the norm, and a sign and a random level for each coordinate."""
-
-    kind: Literal["qsgd"] = variant("qsgd")
-    levels: Count = option(16, "number s of levels of an absolute value, not counting 0")
-    unbiased: Flag = option(False, "whether the mean of Q(x) is x; false: Q(x) is scaled down")
-
-
-class Sign(CompressionConfig):
-    """The sign of each coordinate, and the mean absolute value."""
-
-    kind: Literal["sign"] = variant("sign")
-
-
-class Moniqua(CompressionConfig):
-    """Each coordinate modulo B = 2 theta / (1 - 2^-bits_each).
-
-    A receiver finds the vector nearest to its own model.
-    """
-
-    schemes: ClassVar[tuple[Scheme, ...]] = ("moniqua",)
-    kind: Literal["moniqua"] = variant("moniqua")
-    theta: Positive = Field(
-        description="largest difference of a coordinate of the models of two neighbors; a larger one is not noticed, "
-        "and makes models wrong by a multiple of B"
-    )
-    bits_each: Annotated[int, Within(at_least=1, at_most=16)] = option(8, "number of bits of a coordinate")
-
-
 class OwnCompressor(CompressionConfig, OwnCode):
     """A compressor of your own, from a module."""
 
     kind: OwnName = Field(description="module and class of the compressor, as in my_module:MyCompressor")
 
 
-Compression = Annotated[TopK | RandomK | Qsgd | Sign | Moniqua | OwnCompressor, ByKind(external=OwnCompressor)]
+CompressionConfig.variants = Sections(
+    "simfl.compression.compressors:COMPRESSORS",
+    lambda _: CompressionConfig,
+    "{}",
+    "top_k random_k qsgd sign",
+    OwnCompressor,
+)
+Compression = Annotated[CompressionConfig, ByKind(external=OwnCompressor)]

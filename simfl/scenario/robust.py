@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -39,14 +39,12 @@ class OwnRule(Mixable, OwnCode):
 class AttackConfig(ClassSection):
     """Base of attacks."""
 
+    #: Whether it changes the attackers' labels and not what they send.
+    on_data: ClassVar[bool] = False
+
     clients: Clients | None = option(None, "the attackers, by number; the first is 0")
     share: OpenShare | None = option(None, "the share of all clients that are attackers, drawn once; at least one")
     start: Seconds = option(0.0, "virtual time from which the attack replaces messages", alias="from")
-
-    @property
-    def on_data(self) -> bool:
-        """Whether it changes the attackers' labels and not what they send."""
-        return self.item is not None and bool(self.item.on_data)
 
     def problems(self) -> Iterator[Problem]:
         """Yield a problem unless one of clients and share is given, or if labels are flipped later."""

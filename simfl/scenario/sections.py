@@ -60,7 +60,7 @@ class Sections(Mapping[str, type[ClassSection]]):
     """Sections by kind, each made of its class when a scenario has it.
 
     Args:
-        catalogue: the classes by kind, as "module:NAME"; they have a `summary`.
+        catalogue: the classes by kind, as "module:NAME"; they have a `summary` and perhaps a `note`, which follows it.
         base: returns the base of a class's section; None if the class is not a variant.
         name: of a section in the JSON schema; {} stands for its kind.
         first: the kinds that come first in the reference, with spaces between them.
@@ -87,7 +87,10 @@ class Sections(Mapping[str, type[ClassSection]]):
                 raise KeyError(kind)
             name, about = self.name.format(kind.title().replace("_", "")), item.summary[:1].upper() + item.summary[1:]
             fields: dict[str, Any] = {"kind": (Literal[kind], variant(kind)), **_options_of(item)}
-            made = create_model(name, __base__=base, __module__=base.__module__, __doc__=f"{about}.", **fields)
+            about = "\n\n".join([f"{about}.", *([item.note] if hasattr(item, "note") else [])])
+            made = create_model(name, __base__=base, __module__=base.__module__, __doc__=about, **fields)
+            for one in {*base.__class_vars__} & {*dir(item)}:  # what the class says of itself, and the schema checks
+                setattr(made, one, getattr(item, one))
             made.item = item
             self._made[kind] = made
         return self._made[kind]

@@ -175,7 +175,10 @@ def test_a_compressor_of_your_own_is_a_class_in_a_module(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"name": "other"}, "expected a simfl.compression.base.AbstractCompressor from '{}:other', found int"),
+        (
+            {"name": "other"},
+            "expected an object of simfl.compression.base.AbstractCompressor from '{}:other', found int",
+        ),
         ({"result": "jnp.int32"}, "'{}:Halves': compress: expected float32[650], found int32[650]"),
         ({"bits": "0.5"}, "'{}:Halves': expected an integer of bits and a quality of at most 1, found 0.5 and 0.999"),
         ({"result": "nothing"}, "'{}:Halves' raised NameError: name 'nothing' is not defined"),

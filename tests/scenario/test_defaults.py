@@ -5,13 +5,11 @@ from typing import Any
 
 from simfl.algorithms import ALGORITHMS
 from simfl.algorithms.base import Algorithm
-from simfl.compression.compressors import COMPRESSORS
 from simfl.data import DATASETS
 from simfl.data.transforms import transform
 from simfl.models import MODELS
 from simfl.privacy.mechanisms import MECHANISMS
 from simfl.scenario import catalogues
-from simfl.scenario.compression import Compression
 from simfl.scenario.fields import SETTLED, Config, kind_of, members_of
 from simfl.scenario.links import Tcp
 from simfl.scenario.secure_sums import SecureSum
@@ -63,7 +61,6 @@ def pairs() -> Any:
     for kind, section in sections(catalogues.Algorithm).items():
         yield kind, section, defaults_of_algorithm(ALGORITHMS[kind])
     made = [
-        (Compression, "kind", COMPRESSORS),
         (catalogues.Model, "kind", MODELS),
         (catalogues.Privacy, "mechanism", MECHANISMS),
         (catalogues.Topology, "kind", {kind: _FAMILIES[kind].build for kind in TOPOLOGIES}),
@@ -91,7 +88,7 @@ def compared() -> Any:
 def test_an_option_has_the_same_default_in_a_scenario_and_in_its_class() -> None:
     options = list(compared())
     assert len(options) > 150
-    assert {kind for kind, *_ in options} > {"fedbuff", "qsgd", "mlp", "gaussian", "digits"}
+    assert {kind for kind, *_ in options} > {"fedbuff", "mlp", "gaussian", "digits"}
     differ = {
         f"{kind}.{name}": (in_scenario, in_class)
         for kind, name, in_scenario, in_class in options

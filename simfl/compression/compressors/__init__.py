@@ -1,10 +1,10 @@
-"""The compressors, by kind."""
+"""The compressors, by kind, including those of plugins."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from simfl.catalogue import Items
 from simfl.compression.base import AbstractCompressor
-from simfl.compression.compressors.moniqua import Moniqua
-from simfl.compression.compressors.qsgd import Qsgd
-from simfl.compression.compressors.random_k import RandomK
-from simfl.compression.compressors.sign import Sign
-from simfl.compression.compressors.top_k import TopK
 
-COMPRESSORS: dict[str, type[AbstractCompressor]] = {one.kind: one for one in (TopK, RandomK, Qsgd, Sign, Moniqua)}
+COMPRESSORS: Mapping[str, type[AbstractCompressor]] = Items(__name__, AbstractCompressor, "compressors")  # type: ignore[type-abstract]

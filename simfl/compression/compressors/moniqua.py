@@ -6,11 +6,12 @@ nearest rounding and without shared random numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
 
 from simfl.compression.base import AbstractCompressor
 from simfl.models.lazy import jax, jnp
+from simfl.scenario.fields import Positive, Within, option
 
 
 @dataclass(frozen=True)
@@ -19,18 +20,22 @@ class Moniqua(AbstractCompressor):
 
     B = 2 theta / (1 - 2 delta) and delta = 2^-(b+1); mod B has values from -B/2 to B/2. A message has b bits
     for each coordinate. A receiver whose model is within theta of x in each coordinate finds x within delta B: see
-    `simfl.compression.schemes.moniqua`.
-
-    Attributes:
-        theta: bound on |x_i - x_j|_inf of a sender and a receiver.
-        bits_each: b, from 1 to 16.
+    `simfl.compression.schemes.moniqua`. theta bounds |x_i - x_j|_inf of a sender and a receiver; bits_each is b.
     """
 
     kind: ClassVar[str] = "moniqua"
-    summary: ClassVar[str] = "Moniqua: each coordinate modulo a bound on the difference of neighbors' models"
+    summary: ClassVar[str] = "each coordinate modulo B = 2 theta / (1 - 2^-bits_each)"
+    note: ClassVar[str] = "A receiver finds the vector nearest to its own model."
 
-    theta: float
-    bits_each: int = 8
+    schemes: ClassVar[tuple[str, ...]] = ("moniqua",)
+
+    theta: Positive = field(
+        metadata={
+            "description": "largest difference of a coordinate of the models of two neighbors; a larger one is not "
+            "noticed, and makes models wrong by a multiple of B"
+        }
+    )
+    bits_each: Annotated[int, Within(at_least=1, at_most=16)] = option(8, "number of bits of a coordinate")
 
     @property
     def modulus(self) -> float:

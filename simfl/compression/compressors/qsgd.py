@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from simfl.compression.base import VALUE_BITS, AbstractCompressor
 from simfl.models.lazy import jax, jnp
+from simfl.scenario.fields import Count, Flag, option
 
 
 @dataclass(frozen=True)
@@ -20,18 +21,15 @@ class Qsgd(AbstractCompressor):
 
     Q(x)_i = sign(x_i) |x| l_i / (s tau),  l_i = floor(v) + Bernoulli(v - floor(v)),  v = s |x_i| / |x|,
     tau = 1 + min(d/s², sqrt(d)/s),  delta = 1/tau. A message contains |x|, and a sign and a level for each coordinate.
-
-    Attributes:
-        levels: s >= 1.
-        unbiased: whether tau is 1, so that E Q(x) = x; then delta = 1 - min(d/s², sqrt(d)/s).
+    If it is unbiased, tau is 1, E Q(x) = x and delta = 1 - min(d/s², sqrt(d)/s).
     """
 
     kind: ClassVar[str] = "qsgd"
     summary: ClassVar[str] = "QSGD: the norm, and a sign and a random level for each coordinate"
     draws: ClassVar[bool] = True
 
-    levels: int = 16
-    unbiased: bool = False
+    levels: Count = option(16, "number s of levels of an absolute value, not counting 0")
+    unbiased: Flag = option(False, "whether the mean of Q(x) is x; false: Q(x) is scaled down")
 
     def compress(self, x: jax.Array, key: jax.Array) -> jax.Array:
         """Return Q(x); 0 for the zero vector."""

@@ -11,6 +11,7 @@ from typing import ClassVar
 from simfl.compression.base import VALUE_BITS, AbstractCompressor
 from simfl.compression.compressors.top_k import kept
 from simfl.models.lazy import jax, jnp
+from simfl.scenario.fields import Flag, Share, option
 
 
 @dataclass(frozen=True)
@@ -18,18 +19,15 @@ class RandomK(AbstractCompressor):
     """Keeps k coordinates, drawn anew for every message; delta = k/d.
 
     A message contains k values. Sender and receiver draw the same places from a shared seed.
-
-    Attributes:
-        share: k/d in (0, 1].
-        unbiased: whether values are multiplied by d/k, so that E Q(x) = x; then delta = 2 - d/k.
+    If it is unbiased, E Q(x) = x and delta = 2 - d/k.
     """
 
     kind: ClassVar[str] = "random_k"
-    summary: ClassVar[str] = "a random share of the coordinates, whose places follow from a shared seed"
+    summary: ClassVar[str] = "random coordinates; sender and receiver share the seed"
     draws: ClassVar[bool] = True
 
-    share: float = 0.01
-    unbiased: bool = False
+    share: Share = option(0.01, "share of the coordinates that a message has, k/d")
+    unbiased: Flag = option(False, "whether values are multiplied by d/k")
 
     def compress(self, x: jax.Array, key: jax.Array) -> jax.Array:
         """Return x with all but k random coordinates set to 0."""

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from simfl.compression.base import VALUE_BITS, AbstractCompressor
 from simfl.models.lazy import jax, jnp
+from simfl.scenario.fields import Share, option
 
 
 def kept(share: float, size: int) -> int:
@@ -22,15 +23,12 @@ class TopK(AbstractCompressor):
     """Keeps the k coordinates of largest absolute value; delta = k/d.
 
     A message contains k values and their places, ceil(log2 d) bits for each place.
-
-    Attributes:
-        share: k/d in (0, 1].
     """
 
     kind: ClassVar[str] = "top_k"
-    summary: ClassVar[str] = "the share of coordinates of largest absolute value, with their places"
+    summary: ClassVar[str] = "the coordinates of largest absolute value"
 
-    share: float = 0.01
+    share: Share = option(0.01, "share of the coordinates that a message has, k/d")
 
     def compress(self, x: jax.Array, key: jax.Array) -> jax.Array:
         """Return x with all but its k largest coordinates set to 0; ties keep the first."""
