@@ -155,7 +155,7 @@ def _check(setup: Setup) -> None:
     scenario, sizes = setup.scenario, setup.sizes
     batch_size, smallest = scenario.algorithm.batch_size, int(np.argmin(sizes))
     if batch_size > sizes[smallest] and scenario.algorithm.small_clients == "refuse":
-        allow = "" if scenario.algorithm.no_small_clients else "add small_clients: use_all, "
+        allow = "" if "small_clients" in scenario.algorithm.reasons() else "add small_clients: use_all, "
         raise ScenarioError(
             f"algorithm.batch_size: expected at most {sizes[smallest]}, the examples of client {smallest}, "
             f"found {batch_size}; lower it, {allow}or use fewer clients (clients.count is {len(sizes)}) or larger parts"

@@ -43,7 +43,8 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
     yield from _topology(scenario)
     yield from _underlay(scenario)
     yield from scenario.algorithm.contradictions(scenario)
-    yield from scenario.algorithm.optimizer_problems()
+    yield from scenario.algorithm.unsupported(scenario)
+    yield from _states(scenario)
     yield from _small_clients(scenario)
     yield from _attackers(scenario)
     yield from _privacy(scenario)
@@ -257,13 +258,23 @@ def _attackers(scenario: Sections) -> Iterator[Problem]:
             yield Problem("local_transcript with attackers", "'global_hidden'", advice, ("privacy", "view"))
 
 
+def _states(scenario: Sections) -> Iterator[Problem]:
+    """Check that states of optimizers which are averaged travel, and that states which are lost are kept before."""
+    algorithm, at = scenario.algorithm, ("algorithm", "optimizer", "state")
+    state = algorithm.optimizer.state
+    if state.average and state.travels is False:
+        advice = "who averages them sends them"
+        yield Problem("true or null where states are averaged", "false", advice, (*at, "travels"))
+    if algorithm.in_local_steps and state.crash == "lose" and not algorithm.keeps_states:
+        advice = "remove it, or use rounds: keep: each round of local steps has a new state"
+        yield Problem("keep with rounds: new", "'lose'", advice, (*at, "crash"))
+
+
 def _small_clients(scenario: Sections) -> Iterator[Problem]:
     """Check that nothing needs batches of one size with `small_clients: use_all`."""
     algorithm, at = scenario.algorithm, ("algorithm", "small_clients")
     if algorithm.small_clients == "refuse":
         return
-    if algorithm.no_small_clients:
-        yield Problem(f"refuse with '{algorithm.kind}'", "'use_all'", algorithm.no_small_clients, at)
     claim = getattr(scenario.privacy, "claim", None)
     if isinstance(claim, TheoremClaim):
         yield Problem(f"refuse with claim '{claim.kind}'", "'use_all'", "theorems are of batches of one size", at)

@@ -106,6 +106,8 @@ class NamesFile:
 
 
 SETTLED = _Settled()
+#: Marks a number of clients, which is at most `clients.count`.
+OF_CLIENTS = "at most clients.count"
 Settled = Annotated[T, SETTLED]
 ARITHMETIC = _Arithmetic()
 #: A sweep may play runs together that differ in such numbers (`simfl.scenario.together`).

@@ -6,6 +6,7 @@ Checks in this room raise `InvalidValueError`, a `ValueError`. Pydantic collects
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -69,7 +70,18 @@ def show(value: object) -> str:
         return text if len(text) <= _WIDEST else f"a list of {len(value)}"
     if isinstance(value, Mapping):
         return "a mapping" if value else "an empty mapping"
-    return f"a {type(value).__name__}"
+    return repr(value.kind) if hasattr(value, "kind") else f"a {_words(type(value).__name__)}"
+
+
+def show_default(value: object) -> str:
+    """Return a default as an expected value: a section by its kind, a text without quotes."""
+    value = getattr(value, "kind", "null" if value is None else value)
+    return value if isinstance(value, str) else show(value).removesuffix(".0")
+
+
+def _words(name: str) -> str:
+    """Return the words of a class's name: StalenessBound is a staleness bound."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
 def one_of(words: Iterable[str]) -> str:

@@ -88,7 +88,7 @@ def average(kind, **more):
         ({"kind": "fedasync", "server_optimizer": "adam"}, r"server_optimizer: .*mixes models.*use fedbuff"),
         ({"kind": "random_walk_sgd", "optimizer": "adam"}, r"optimizer: expected sgd with 'random_walk_sgd'.*Lemma 5"),
         ({"kind": "decentralized_sgd", "server_optimizer": "adam"}, r"algorithm\.server_optimizer"),
-        (average("fedavg"), r"state\.average: expected the default with 'fedavg', found true.*anew with each round"),
+        (average("fedavg"), r"state\.average: expected false with 'fedavg', found true.*anew with each round"),
         (
             {"kind": "fedavg", "optimizer": {**MOMENTUM, "state": {"crash": "lose"}}},
             r"state\.crash: expected keep with rounds: new, found 'lose'; remove it, or use rounds: keep: each round",
@@ -99,9 +99,9 @@ def average(kind, **more):
         ),
         (
             {"kind": "adpsgd", "optimizer": {**MOMENTUM, "state": {"rounds": "keep"}}},
-            r"state\.rounds: expected the default with 'adpsgd', found keep; remove it: its clients make no rounds",
+            r"state\.rounds: expected null with 'adpsgd', found 'keep'; remove it: its clients make no rounds",
         ),
-        (average("sync_sgd"), r"state\.average: expected the default with 'sync_sgd'.*one model"),
+        (average("sync_sgd"), r"state\.average: expected false with 'sync_sgd'.*one model"),
         (average("sgp"), r"state\.average: .*push-sum"),
         (
             {"kind": "adpsgd", "optimizer": {"kind": "adam", "state": {"average": True, "travels": False}}},

@@ -241,12 +241,12 @@ BROKEN = [
     Broken(
         "pull_of_scaffold",
         "algorithm: {kind: scaffold, proximal: 0.1}\n",
-        "{file}: algorithm.proximal: expected 0 with scaffold, found 0.1; use fedprox or feddyn",
+        "{file}: algorithm.proximal: expected 0 with 'scaffold', found 0.1; use fedprox or feddyn",
     ),
     Broken(
         "server_step_of_feddyn",
         "algorithm: {kind: feddyn, server_step: 0.5}\n",
-        "{file}: algorithm.server_step: expected 1 with feddyn, found 0.5; its server makes the step of the penalty",
+        "{file}: algorithm.server_step: expected 1 with 'feddyn', found 0.5; its server makes the step of the penalty",
     ),
     Broken(
         "columns_of_no_file",

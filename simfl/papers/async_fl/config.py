@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -139,8 +139,10 @@ class AsyncFl(AlgorithmConfig):
 
     uses_topology: ClassVar[bool] = False
     has_server: ClassVar[bool | None] = True
-    no_small_clients: ClassVar[str] = "its rounds have sizes of their own, which count single gradients"
-    no_optimizer: ClassVar[str] = "its updates are sums of single gradients, which a server adds up as they come"
+    fixed: ClassVar[Mapping[str, str]] = {
+        "small_clients": "its rounds have sizes of their own, which count single gradients",
+        "optimizer": "its updates are sums of single gradients, which a server adds up as they come",
+    }
 
     kind: Literal["async_fl"] = variant("async_fl")
     step_size: StepSize | None = Field(  # type: ignore[assignment]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -14,7 +14,8 @@ from simfl.scenario.privacy import FixedNorm, LaplaceL2RadiusOnly
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import StepSize
 
-_PLAIN = "its step sizes are made for plain SGD; use async_sgd with server_optimizer"
+_REASON = "its step sizes are made for plain SGD; use async_sgd with server_optimizer"
+_PLAIN = {"optimizer": _REASON, "server_optimizer": _REASON}
 
 
 class LaplaceL2RadiusOnlyMean(LaplaceL2RadiusOnly):
@@ -38,9 +39,7 @@ class Audp(ServedSgd):
     If step_size is null, 1/gamma = L (tau+1) + sqrt(Delta_b + 1) sqrt(t).
     """
 
-    no_small_clients: ClassVar[str] = "its theory is of batches of one size"
-    no_optimizer: ClassVar[str] = _PLAIN
-    no_server_optimizer: ClassVar[str] = _PLAIN
+    fixed: ClassVar[Mapping[str, str]] = {"small_clients": "its theory is of batches of one size", **_PLAIN}
 
     kind: Literal["audp"] = variant("audp")
     step_size: StepSize | None = Field(  # type: ignore[assignment]
@@ -66,9 +65,7 @@ class Mapa(ServedSgd):
     It needs Laplace noise.
     """
 
-    no_small_clients: ClassVar[str] = "its stages are of batches of one size"
-    no_optimizer: ClassVar[str] = _PLAIN
-    no_server_optimizer: ClassVar[str] = _PLAIN
+    fixed: ClassVar[Mapping[str, str]] = {"small_clients": "its stages are of batches of one size", **_PLAIN}
 
     kind: Literal["mapa"] = variant("mapa")
     step_size: StepSize | None = Field(default=None, description="null: the stages decide")  # type: ignore[assignment]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -42,8 +42,10 @@ class PassedModels(AlgorithmConfig):
 
     uses_topology: ClassVar[bool] = False
     uses_data_up: ClassVar[bool] = True
-    no_small_clients: ClassVar[str] = "it uses each example up, in batches of one size"
-    no_optimizer: ClassVar[str] = "its bounds, and Lemma 5's account, are those of plain projected steps"
+    fixed: ClassVar[Mapping[str, str]] = {
+        "small_clients": "it uses each example up, in batches of one size",
+        "optimizer": "its bounds, and Lemma 5's account, are those of plain projected steps",
+    }
     #: Whether nodes have models of their own in addition to the global one.
     own_models: ClassVar[bool] = False
 

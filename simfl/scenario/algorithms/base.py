@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
 from simfl.scenario.compression import Compression, Scheme
-from simfl.scenario.fields import SETTLED, Arithmetic, Config, Count, Index, NonNegative, Settled, option
+from simfl.scenario.fields import OF_CLIENTS, SETTLED, Arithmetic, Config, Count, Index, NonNegative, Settled, option
 from simfl.scenario.optimizers import (
     USUAL_STEPS,
     Optimizer,
@@ -18,7 +19,7 @@ from simfl.scenario.optimizers import (
     Sgd,
     usual_step,
 )
-from simfl.scenario.problems import Problem
+from simfl.scenario.problems import Path, Problem, show, show_default
 from simfl.scenario.schedules import ConstantStep, StepSize
 
 if TYPE_CHECKING:
@@ -65,6 +66,23 @@ class Sections(Protocol):
         raise NotImplementedError
 
 
+def states(*names: str, why: str = "") -> dict[str, str]:
+    """Return which fields of an optimizer's state keep their defaults, and why.
+
+    Args:
+        names: the fields that a scenario may set.
+        why: the reason for the others.
+    """
+    reasons = dict.fromkeys(OptimizerState.model_fields, why) | {"rounds": "its clients make no rounds of local steps"}
+    return {
+        f"optimizer.state.{name}": "" if name in names else f"remove it: {reason}" for name, reason in reasons.items()
+    }
+
+
+#: With gossip, states may be lost, averaged and sent.
+GOSSIPED = states("crash", "average", "travels")
+
+
 class AlgorithmConfig(Config):
     """Base of all algorithms: mini-batch gradient steps."""
 
@@ -76,17 +94,17 @@ class AlgorithmConfig(Config):
     """Whether there is a server; None if that is not known."""
     #: Whether models are averaged with the weights of `topology.mixing`.
     mixes: ClassVar[bool] = False
-    #: Why its clients take no optimizer; "" if they take one.
-    no_optimizer: ClassVar[str] = ""
-    #: The fields of an optimizer's state that a scenario may set, and why it may not set the others.
-    states: ClassVar[tuple[str, ...]] = ()
-    no_states: ClassVar[str] = "its clients have no optimizer of their own beside the one model"
+    #: The options that keep their defaults, and why, by key path below `algorithm`; a subclass has those of its bases,
+    #: too, and allows an option again by the reason "".
+    fixed: ClassVar[Mapping[str, str]] = states(why="its clients have no optimizer of their own beside the one model")
+    #: Why it needs a graph that does not change, and what to do; "" if the graph may change.
+    one_graph: ClassVar[str] = ""
+    #: Whether clients train in rounds of many local steps, which are one update.
+    in_local_steps: ClassVar[bool] = False
     #: The schemes of compression that it can use; the first is the default.
     compresses: ClassVar[tuple[Scheme, ...]] = ()
     #: Whether its server only sums clients' updates, so that it can add noise to a sum (`privacy.unit: user`).
     sums_updates: ClassVar[bool] = False
-    #: Why its clients need batch_size examples; "" if they can take what they have.
-    no_small_clients: ClassVar[str] = ""
     #: Whether a run uses every example a number of times that is known beforehand.
     uses_data_up: ClassVar[bool] = False
     #: The default step sizes of optimizers: the field of the step, that of the optimizer, and the steps by kind.
@@ -158,23 +176,35 @@ class AlgorithmConfig(Config):
                 data = data if usual is None else {**data, name: usual}
         return data
 
-    def optimizer_problems(self) -> Iterator[Problem]:
-        """Yield the optimizer options that an algorithm does not support."""
-        optimizer, usual = self.optimizer, OptimizerState()
-        if self.no_optimizer:
-            if optimizer != Sgd():
-                found = repr(optimizer.kind) if optimizer.kind != "sgd" else "sgd with options"
-                yield Problem(f"sgd with '{self.kind}'", found, self.no_optimizer, ("algorithm", "optimizer"))
-            return
-        for name in OptimizerState.model_fields:
-            if name not in self.states and (found := getattr(optimizer.state, name)) != getattr(usual, name):
-                expected = f"the default with '{self.kind}'"
-                at = ("algorithm", "optimizer", "state", name)
-                reason = "its clients make no rounds of local steps" if name == "rounds" else self.no_states
-                yield Problem(expected, str(found).lower(), f"remove it: {reason}", at)
-        if optimizer.state.average and optimizer.state.travels is False:
-            at = ("algorithm", "optimizer", "state", "travels")
-            yield Problem("true or null where states are averaged", "false", "who averages them sends them", at)
+    @classmethod
+    def reasons(cls) -> dict[str, str]:
+        """Return why options keep their defaults, by key path below `algorithm`."""
+        merged: dict[str, str] = {}
+        for base in reversed(cls.__mro__):
+            merged.update(vars(base).get("fixed", {}))
+        return {path: reason for path, reason in merged.items() if reason}
+
+    def unsupported(self, scenario: Sections) -> Iterator[Problem]:
+        """Yield options that do not keep their defaults, and what the number of clients or the graph rules out."""
+        at: Path
+        reasons, count, topology = self.reasons(), scenario.clients.count, scenario.topology
+        for path, reason in reasons.items():
+            *sections, name = path.split(".")
+            owner = functools.reduce(getattr, sections, self)
+            value, default = getattr(owner, name), type(owner).model_fields[name].default
+            if value != default and not reasons.keys() & sections:
+                same = hasattr(value, "kind") and value.kind == default.kind
+                found = f"{value.kind} with options" if same else show(value)
+                yield Problem(
+                    f"{show_default(default)} with '{self.kind}'", found, reason, ("algorithm", *sections, name)
+                )
+        for name, field in type(self).model_fields.items():
+            if OF_CLIENTS in field.metadata and (getattr(self, name) or 0) > count:
+                expected, at = f"at most clients.count, which is {count}", ("algorithm", name)
+                yield Problem(expected, str(getattr(self, name)), "lower it or add clients", at)
+        if self.one_graph and topology.changes:
+            at = ("topology", "kind")
+            yield Problem(f"a graph that stays with '{self.kind}'", show(topology), self.one_graph, at)
 
     step_size: StepSize = option(
         ConstantStep(value=0.4),
@@ -225,16 +255,7 @@ class ServerAlgorithmConfig(BoundedConfig):
 
     uses_topology: ClassVar[bool] = False
     has_server: ClassVar[bool | None] = True
-    #: Why its server takes no optimizer; "" where it does.
-    no_server_optimizer: ClassVar[str] = ""
 
     server_optimizer: Settled[ServerOptimizer] = option(
         ServerSgd(), "the optimizer of the server's steps; sgd: a step along the mean change or gradient"
     )
-
-    def optimizer_problems(self) -> Iterator[Problem]:
-        """Yield also a server's optimizer that the algorithm does not support."""
-        yield from super().optimizer_problems()
-        if self.no_server_optimizer and self.server_optimizer != ServerSgd():
-            at = ("algorithm", "server_optimizer")
-            yield Problem(f"sgd with '{self.kind}'", repr(self.server_optimizer.kind), self.no_server_optimizer, at)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
-from simfl.scenario.algorithms.base import AlgorithmConfig, BoundedConfig, Sections
+from simfl.scenario.algorithms.base import GOSSIPED, AlgorithmConfig, BoundedConfig, Sections, states
 from simfl.scenario.algorithms.local_rounds import LocalStepsConfig
 from simfl.scenario.compression import GOSSIP, PAIRWISE, Scheme
 from simfl.scenario.fields import Arithmetic, Count, Index, Positive, PositiveSeconds, Settled, Share, option, variant
 from simfl.scenario.problems import Problem
 
-GOSSIPED = ("crash", "average", "travels")
-
 
 class DecentralizedSgd(AlgorithmConfig):
     """D-PSGD: synchronous rounds of one gradient step and one average with neighbors."""
 
-    states: ClassVar[tuple[str, ...]] = GOSSIPED
+    fixed: ClassVar[Mapping[str, str]] = GOSSIPED
     mixes: ClassVar[bool] = True
     compresses: ClassVar[tuple[Scheme, ...]] = GOSSIP
     kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
@@ -26,21 +24,12 @@ class DecentralizedSgd(AlgorithmConfig):
 class Matcha(AlgorithmConfig):
     """MATCHA: D-PSGD over matchings of the graph that are drawn in every round."""
 
-    states: ClassVar[tuple[str, ...]] = ("crash",)
-    no_states: ClassVar[str] = "its weights may be negative, those of second moments may not"
+    fixed: ClassVar[Mapping[str, str]] = states(
+        "crash", why="its weights may be negative, those of second moments may not"
+    )
+    one_graph: ClassVar[str] = "its matchings are those of one graph: use decentralized_sgd"
     kind: Literal["matcha"] = variant("matcha")
     budget: Share = option(0.5, "share of the matchings that are active in a round, on average")
-
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield a graph that changes."""
-        yield from _one_graph(self, scenario, "its matchings are those of one graph: use decentralized_sgd")
-
-
-def _one_graph(algorithm: AlgorithmConfig, scenario: Sections, advice: str) -> Iterator[Problem]:
-    """Yield a problem if the graph changes."""
-    if scenario.topology.changes:
-        at = ("topology", "kind")
-        yield Problem(f"a graph that stays with '{algorithm.kind}'", f"'{scenario.topology.kind}'", advice, at)
 
 
 class Epidemic(AlgorithmConfig):
@@ -50,7 +39,7 @@ class Epidemic(AlgorithmConfig):
     """
 
     uses_topology: ClassVar[bool] = False
-    states: ClassVar[tuple[str, ...]] = GOSSIPED
+    fixed: ClassVar[Mapping[str, str]] = GOSSIPED
     kind: Literal["epidemic"] = variant("epidemic")
     peers: Count | None = option(
         None, "s, the number of others to which a client sends in a round; null: log2 of the number of clients"
@@ -75,8 +64,7 @@ class Teleportation(AlgorithmConfig):
     """Teleportation: a few active clients gossip, and hand their models on."""
 
     uses_topology: ClassVar[bool] = False
-    states: ClassVar[tuple[str, ...]] = ("crash",)
-    no_states: ClassVar[str] = "models move on to other clients without states"
+    fixed: ClassVar[Mapping[str, str]] = states("crash", why="models move on to other clients without states")
     kind: Literal["teleportation"] = variant("teleportation")
     active: Count = option(8, "k, the number of active clients in a round; at most that of all clients are")
     graph: Literal["one_peer", "ring", "complete"] = option(
@@ -90,8 +78,9 @@ class Plexus(LocalStepsConfig):
     """Plexus: FedAvg without a server; each round has another sample and aggregator."""
 
     uses_topology: ClassVar[bool] = False
-    states: ClassVar[tuple[str, ...]] = ("rounds", "crash")
-    no_states: ClassVar[str] = "the state of an optimizer of local steps stays at its client"
+    fixed: ClassVar[Mapping[str, str]] = states(
+        "rounds", "crash", why="the state of an optimizer of local steps stays at its client"
+    )
     kind: Literal["plexus"] = variant("plexus")
     sample: Count = option(13, "s, the number of clients of a round; at most all")
     success: Share = option(0.8, "share of the sample for whose models an aggregator waits")
@@ -100,22 +89,17 @@ class Plexus(LocalStepsConfig):
 class Swift(AlgorithmConfig):
     """SWIFT: wait-free gossip with the newest models of the neighbors."""
 
-    states: ClassVar[tuple[str, ...]] = ("crash",)
-    no_states: ClassVar[str] = "its clients average models at different times"
+    fixed: ClassVar[Mapping[str, str]] = states("crash", why="its clients average models at different times")
+    one_graph: ClassVar[str] = "its weights are those of one graph: use adpsgd"
     kind: Literal["swift"] = variant("swift")
     skip: Index = option(0, "steps without an average between two with one: s of the paper's C_s")
-
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield a graph that changes."""
-        yield from _one_graph(self, scenario, "its weights are those of one graph: use adpsgd")
 
 
 class DivShare(AlgorithmConfig):
     """DivShare: fragments of models are sent to random others; no client waits."""
 
     uses_topology: ClassVar[bool] = False
-    states: ClassVar[tuple[str, ...]] = ("crash",)
-    no_states: ClassVar[str] = "fragments of models travel without states"
+    fixed: ClassVar[Mapping[str, str]] = states("crash", why="fragments of models travel without states")
     kind: Literal["divshare"] = variant("divshare")
     fragments: Count = option(10, "P, the number of fragments of a model; at most that of its parameters are used")
     peers: Count | None = option(
@@ -137,7 +121,7 @@ class Corrected(AlgorithmConfig):
     """Base of gossip with a correction for each client."""
 
     mixes: ClassVar[bool] = True
-    no_optimizer: ClassVar[str] = "its corrections are those of plain steps"
+    fixed: ClassVar[Mapping[str, str]] = {"optimizer": "its corrections are those of plain steps"}
     weighting: Literal["data", "uniform"] = option(
         "data", "what is minimized: the mean over examples (data), or over the losses of clients (uniform)"
     )
@@ -242,7 +226,7 @@ class AdPsgd(BoundedConfig):
     With privacy, this is A(DP)²SGD.
     """
 
-    states: ClassVar[tuple[str, ...]] = GOSSIPED
+    fixed: ClassVar[Mapping[str, str]] = GOSSIPED
     compresses: ClassVar[tuple[Scheme, ...]] = PAIRWISE
     kind: Literal["adpsgd"] = variant("adpsgd")
     exchange: Literal["atomic", "messages"] = option(
@@ -276,15 +260,10 @@ class AdPsgd(BoundedConfig):
 class A2CiD2(AdPsgd):
     """A2CiD2: AD-PSGD with a second model of each client, which accelerates gossip."""
 
-    states: ClassVar[tuple[str, ...]] = ()
-    no_optimizer: ClassVar[str] = "its clients take each step with two models"
+    fixed: ClassVar[Mapping[str, str]] = {"optimizer": "its clients take each step with two models"}
+    one_graph: ClassVar[str] = "its constants are those of one graph: use adpsgd"
     compresses: ClassVar[tuple[Scheme, ...]] = ()
     kind: Literal["a2cid2"] = variant("a2cid2")  # type: ignore[assignment]
-
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a graph that changes."""
-        yield from super().contradictions(scenario)
-        yield from _one_graph(self, scenario, "its constants are those of one graph: use adpsgd")
 
 
 class GossipLearning(BoundedConfig):
@@ -293,7 +272,7 @@ class GossipLearning(BoundedConfig):
     The receiver merges them by age and trains.
     """
 
-    states: ClassVar[tuple[str, ...]] = GOSSIPED
+    fixed: ClassVar[Mapping[str, str]] = GOSSIPED
     compresses: ClassVar[tuple[Scheme, ...]] = PAIRWISE
     kind: Literal["gossip_learning"] = variant("gossip_learning")
     period: Settled[PositiveSeconds | None] = option(
@@ -315,8 +294,7 @@ class GossipLearning(BoundedConfig):
 class Sgp(AlgorithmConfig):
     """SGP: stochastic gradient push, gossip over a directed graph with push-sum."""
 
-    states: ClassVar[tuple[str, ...]] = ("crash",)
-    no_states: ClassVar[str] = "push-sum's weights are those of models"
+    fixed: ClassVar[Mapping[str, str]] = states("crash", why="push-sum's weights are those of models")
     compresses: ClassVar[tuple[Scheme, ...]] = PAIRWISE
     kind: Literal["sgp"] = variant("sgp")
     graph: Literal["one_peer", "exponential", "ring", "topology"] = option(

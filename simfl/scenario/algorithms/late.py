@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
 
 from simfl.scenario.algorithms.base import Sections, ServerAlgorithmConfig
 from simfl.scenario.compression import UPLINK, Scheme
-from simfl.scenario.fields import Arithmetic, AtLeastOne, Count, Positive, Share, option, variant
+from simfl.scenario.fields import OF_CLIENTS, Arithmetic, AtLeastOne, Count, Positive, Share, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS
 from simfl.scenario.problems import Problem
 
@@ -16,17 +16,11 @@ class GradientsConfig(ServerAlgorithmConfig):
     """Base of algorithms whose server bounds the age of gradients itself."""
 
     compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
-    no_optimizer: ClassVar[str] = "its clients send gradients and take no step; use server_optimizer"
+    fixed: ClassVar[Mapping[str, str]] = {
+        "optimizer": "its clients send gradients and take no step; use server_optimizer",
+        "staleness_bound": "remove it: the algorithm discards late gradients itself",
+    }
     optimizer_steps = (("step_size", "server_optimizer", USUAL_SERVER_STEPS),)
-    #: What the algorithm does with late gradients.
-    late_gradients: ClassVar[str] = "the algorithm discards late gradients itself"
-
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield a staleness bound beside the algorithm's own."""
-        yield from super().contradictions(scenario)
-        if self.staleness_bound is not None:
-            advice = f"remove it: {self.late_gradients}"
-            yield Problem(f"null with '{self.kind}'", "a bound", advice, ("algorithm", "staleness_bound"))
 
 
 class LateConfig(GradientsConfig):
@@ -62,23 +56,17 @@ class MSyncSgd(LateConfig):
     """m-synchronous SGD: each step waits for the first m clients."""
 
     kind: Literal["m_sync_sgd"] = variant("m_sync_sgd")
-    wait_for: Count | None = option(
+    wait_for: Annotated[Count | None, OF_CLIENTS] = option(
         None, "m, clients whose gradients make a step of the server; the others are backup workers; null: all"
     )
-
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a step of more clients than there are."""
-        yield from super().contradictions(scenario)
-        count = scenario.clients.count
-        if self.wait_for is not None and self.wait_for > count:
-            expected = f"at most clients.count, which is {count}"
-            yield Problem(expected, str(self.wait_for), "lower it or add clients", ("algorithm", "wait_for"))
 
 
 class Ringleader(GradientsConfig):
     """Ringleader ASGD: a server steps along the mean over clients, once for each."""
 
-    late_gradients: ClassVar[str] = "gradients in its table are at most 2 clients.count - 2 steps old"
+    fixed: ClassVar[Mapping[str, str]] = {
+        "staleness_bound": "remove it: gradients in its table are at most 2 clients.count - 2 steps old"
+    }
     kind: Literal["ringleader"] = variant("ringleader")
     harmonic_batch: AtLeastOne = option(
         1.0,
@@ -89,7 +77,9 @@ class Ringleader(GradientsConfig):
 class MindFlayer(GradientsConfig):
     """MindFlayer SGD: clients give up computations that take too long, and try again."""
 
-    late_gradients: ClassVar[str] = "no gradient is late, because all clients wait for the step"
+    fixed: ClassVar[Mapping[str, str]] = {
+        "staleness_bound": "remove it: no gradient is late, because all clients wait for the step"
+    }
     kind: Literal["mindflayer"] = variant("mindflayer")
     trials: Count = option(1, "B, computations that each client begins in a step of the server")
     trial_factor: Positive = option(

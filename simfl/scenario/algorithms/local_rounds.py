@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import ClassVar, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
-from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig
+from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig, states
 from simfl.scenario.compression import UPLINK, Scheme
 from simfl.scenario.fields import (
+    OF_CLIENTS,
     Arithmetic,
     Count,
     Flag,
@@ -29,6 +30,7 @@ from simfl.scenario.secure_sums import LightSecAggSum, SecureSum, threshold_of
 class LocalStepsConfig(AlgorithmConfig):
     """Base of algorithms whose clients train in rounds of many local steps."""
 
+    in_local_steps: ClassVar[bool] = True
     sampling: Literal["auto", "without_replacement", "shuffle", "with_replacement"] = option(
         "auto",
         "how mini-batches are drawn: without_replacement (a new subset of fixed size), shuffle (each "
@@ -48,13 +50,6 @@ class LocalStepsConfig(AlgorithmConfig):
         if self.local_steps is not None and self.local_epochs is not None:
             yield Problem("local_steps or local_epochs", "both", "remove one of them", ("local_epochs",))
 
-    def optimizer_problems(self) -> Iterator[Problem]:
-        """Yield also a state that is lost, if each round has a new one."""
-        yield from super().optimizer_problems()
-        if not self.no_optimizer and self.optimizer.state.crash == "lose" and not self.keeps_states:
-            advice = "remove it, or use rounds: keep: each round of local steps has a new state"
-            yield Problem("keep with rounds: new", "'lose'", advice, ("algorithm", "optimizer", "state", "crash"))
-
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield a conflict of clipping."""
         privacy = scenario.privacy
@@ -69,9 +64,10 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
     """Base of algorithms whose clients train in rounds and have a server."""
 
     compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
-    states: ClassVar[tuple[str, ...]] = ("rounds", "crash")
-    no_states: ClassVar[str] = (
-        "the state of an optimizer of local steps begins anew with each round, or stays at its client"
+    fixed: ClassVar[Mapping[str, str]] = states(
+        "rounds",
+        "crash",
+        why="the state of an optimizer of local steps begins anew with each round, or stays at its client",
     )
     optimizer_steps = (*ServerAlgorithmConfig.optimizer_steps, ("server_step", "server_optimizer", USUAL_SERVER_STEPS))
 
@@ -80,7 +76,7 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
     )
     #: The protocols of secure aggregation that it can use.
     sums_securely: ClassVar[tuple[str, ...]] = ()
-    concurrency: Count | None = option(
+    concurrency: Annotated[Count | None, OF_CLIENTS] = option(
         None, "number of clients that train at a time, chosen at random from those online; null: all"
     )
     secure_sum: Settled[SecureSum | None] = option(
@@ -94,13 +90,9 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
         return clients
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a conflict of the number of clients."""
+        """Yield also conflicts of secure sums."""
         yield from super().contradictions(scenario)
         yield from self._secure_problems(scenario)
-        count = scenario.clients.count
-        if self.concurrency is not None and self.concurrency > count:
-            expected = f"at most clients.count, which is {count}"
-            yield Problem(expected, str(self.concurrency), "lower it or add clients", ("algorithm", "concurrency"))
 
     def _secure_problems(self, scenario: Sections) -> Iterator[Problem]:
         """Yield conflicts of secure sums."""
@@ -137,6 +129,10 @@ class FedAvg(LocalRoundsConfig):
 
     sums_updates: ClassVar[bool] = True
     sums_securely: ClassVar[tuple[str, ...]] = ("bonawitz", "secagg_plus", "lightsecagg")
+    fixed: ClassVar[Mapping[str, str]] = {
+        "concurrency": "rounds are synchronous: use fraction",
+        "staleness_bound": "remove it: nothing is stale in synchronous rounds",
+    }
     kind: Literal["fedavg"] = variant("fedavg")
     concurrency: Settled[Count | None] = option(None, "null: rounds are synchronous")
     fraction: Share = option(1.0, "share of the clients that take part in a round, drawn at random")
@@ -165,15 +161,6 @@ class FedAvg(LocalRoundsConfig):
         """Return the number of clients of a round."""
         return max(1, math.ceil(self.fraction * clients - 1e-9))
 
-    def problems(self) -> Iterator[Problem]:
-        """Yield options that synchronous rounds do not have."""
-        yield from super().problems()
-        if self.concurrency is not None:
-            yield Problem("null in synchronous rounds", str(self.concurrency), "use fraction", ("concurrency",))
-        if self.staleness_bound is not None:
-            advice = "remove it: nothing is stale"
-            yield Problem("null in synchronous rounds", "a bound", advice, ("staleness_bound",))
-
 
 class FedProx(FedAvg):
     """FedProx: FedAvg with a proximal term, and partial work of stragglers.
@@ -191,7 +178,10 @@ class Scaffold(FedAvg):
     """SCAFFOLD: FedAvg with control variates; two vectors in each message."""
 
     compresses: ClassVar[tuple[Scheme, ...]] = ()
-    no_optimizer: ClassVar[str] = "its control variates are means of plain steps"
+    fixed: ClassVar[Mapping[str, str]] = {
+        "optimizer": "its control variates are means of plain steps",
+        "proximal": "use fedprox or feddyn",
+    }
     sums_updates: ClassVar[bool] = False
     kind: Literal["scaffold"] = variant("scaffold")  # type: ignore[assignment]
 
@@ -200,32 +190,22 @@ class Scaffold(FedAvg):
         """Two: a model and what corrects it."""
         return 2
 
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a pull, which the control variates would contain."""
-        yield from super().contradictions(scenario)
-        if self.proximal:
-            yield Problem("0 with scaffold", f"{self.proximal:g}", "use fedprox or feddyn", ("algorithm", "proximal"))
-
 
 class FedDyn(FedAvg):
     """FedDyn: FedAvg with a dynamic penalty for each client."""
 
     compresses: ClassVar[tuple[Scheme, ...]] = ()
-    no_optimizer: ClassVar[str] = "its penalties are those of plain steps"
-    no_server_optimizer: ClassVar[str] = "the server's step is that of the penalty"
+    fixed: ClassVar[Mapping[str, str]] = {
+        "optimizer": "its penalties are those of plain steps",
+        "server_optimizer": "the server's step is that of the penalty",
+        "server_step": "its server makes the step of the penalty",
+    }
     sums_updates: ClassVar[bool] = False
     kind: Literal["feddyn"] = variant("feddyn")  # type: ignore[assignment]
     proximal: Settled[Arithmetic[Positive]] = option(
         0.1, "alpha, weight of the penalty and of the pull to the server's model"
     )
     weighting: Literal["uniform"] = option("uniform", "all clients count alike")
-
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a step of the server."""
-        yield from super().contradictions(scenario)
-        if self.server_step != 1.0:
-            advice = "its server makes the step of the penalty"
-            yield Problem("1 with feddyn", f"{self.server_step:g}", advice, ("algorithm", "server_step"))
 
 
 class FedNova(FedAvg):
@@ -235,7 +215,7 @@ class FedNova(FedAvg):
     """
 
     compresses: ClassVar[tuple[Scheme, ...]] = ()
-    no_optimizer: ClassVar[str] = "its norms of changes are those of plain steps"
+    fixed: ClassVar[Mapping[str, str]] = {"optimizer": "its norms of changes are those of plain steps"}
     sums_updates: ClassVar[bool] = False
     kind: Literal["fednova"] = variant("fednova")  # type: ignore[assignment]
 
@@ -244,7 +224,7 @@ class Ditto(FedAvg):
     """Ditto: FedAvg, and a personal model of each client that is pulled to it."""
 
     compresses: ClassVar[tuple[Scheme, ...]] = ()
-    no_optimizer: ClassVar[str] = "the steps on personal models are plain steps"
+    fixed: ClassVar[Mapping[str, str]] = {"optimizer": "the steps on personal models are plain steps"}
     sums_updates: ClassVar[bool] = False
     kind: Literal["ditto"] = variant("ditto")  # type: ignore[assignment]
     personal_pull: Arithmetic[NonNegative] = option(
@@ -266,7 +246,9 @@ class FedAsync(LocalRoundsConfig):
     A staler model has less weight.
     """
 
-    no_server_optimizer: ClassVar[str] = "its server mixes models and takes no step; use fedbuff with buffer_size: 1"
+    fixed: ClassVar[Mapping[str, str]] = {
+        "server_optimizer": "its server mixes models and takes no step; use fedbuff with buffer_size: 1"
+    }
     sums_updates: ClassVar[bool] = True
     kind: Literal["fedasync"] = variant("fedasync")
     proximal: Settled[Arithmetic[NonNegative]] = option(
@@ -355,18 +337,11 @@ class FedBuff(SteppingConfig):
 class UnweightedConfig(SteppingConfig):
     """Base of relatives of FedBuff whose updates have no weight by staleness."""
 
+    fixed: ClassVar[Mapping[str, str]] = {"staleness_exponent": "remove it, or use fedbuff"}
     staleness_exponent: Arithmetic[NonNegative] = option(
         0.0, "must be 0: updates have no weight that falls with staleness"
     )
     noise: Literal["client"] = option("client", "each client adds the noise to its update")
-
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a weight that falls with staleness, which the papers do not have."""
-        yield from super().contradictions(scenario)
-        if self.staleness_exponent:
-            advice = "remove it, or use fedbuff"
-            found = f"{self.staleness_exponent:g}"
-            yield Problem(f"0 with '{self.kind}'", found, advice, ("algorithm", "staleness_exponent"))
 
 
 class CA2FL(UnweightedConfig):
@@ -400,7 +375,7 @@ class ACE(LocalRoundsConfig):
 class FADAS(UnweightedConfig):
     """FADAS: FedBuff whose server steps by AMSGrad, less far with stale updates."""
 
-    no_server_optimizer: ClassVar[str] = "its server steps by AMSGrad"
+    fixed: ClassVar[Mapping[str, str]] = {"server_optimizer": "its server steps by AMSGrad"}
     kind: Literal["fadas"] = variant("fadas")
     server_step: Arithmetic[Positive] = option(1e-3, "eta, step of the server by AMSGrad")
     beta1: Arithmetic[Decay] = option(0.9, "decay of the mean of updates")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, ClassVar, Literal
 
 from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.local_rounds import FedAvg, LocalRoundsConfig
 from simfl.scenario.compression import Scheme
 from simfl.scenario.fields import (
+    OF_CLIENTS,
     Arithmetic,
     Count,
     Index,
@@ -57,7 +58,9 @@ class DiLoCo(KeptStates, FedAvg):
 class BySpeed(KeptStates):
     """Base of asynchronous servers whose slower clients may make fewer steps."""
 
-    no_server_optimizer: ClassVar[str] = "its momentum is that of the algorithm; use momentum, or fedbuff"
+    fixed: ClassVar[Mapping[str, str]] = {
+        "server_optimizer": "its momentum is that of the algorithm; use momentum, or fedbuff"
+    }
     #: Whether the steps of a slower client are rounded up.
     rounds_up: ClassVar[bool] = False
 
@@ -95,21 +98,17 @@ class InFragments(KeptStates):
     """Base of DiLoCo in fragments, whose clients train on while fragments travel."""
 
     compresses: ClassVar[tuple[Scheme, ...]] = ()
-    no_server_optimizer: ClassVar[str] = "its momentum is that of the algorithm; use momentum, or diloco"
+    fixed: ClassVar[Mapping[str, str]] = {
+        "server_optimizer": "its momentum is that of the algorithm; use momentum, or diloco",
+        "concurrency": "remove it: all clients train",
+        "staleness_bound": "remove it: fragments have no staleness bound",
+    }
     concurrency: Settled[Count | None] = option(None, "null: all clients train")
     fragments: Count = option(
         8, "P, fragments of the model; a client sends one after each turn of local_steps mini-batches"
     )
     server_step: Arithmetic[Positive] = option(0.7, "lr of the server's step on a fragment")
     momentum: Arithmetic[Decay] = option(0.9, "beta of Nesterov's momentum at the server")
-
-    def problems(self) -> Iterator[Problem]:
-        """Yield options that clients without pauses do not have."""
-        yield from super().problems()
-        if self.concurrency is not None:
-            yield Problem(f"null with '{self.kind}'", str(self.concurrency), "remove it", ("concurrency",))
-        if self.staleness_bound is not None:
-            yield Problem(f"null with '{self.kind}'", "a bound", "remove it", ("staleness_bound",))
 
 
 class DecoupledDiLoCo(InFragments):
@@ -128,7 +127,7 @@ class DecoupledDiLoCo(InFragments):
         "P, turns of local_steps mini-batches after which a client sends the same fragment again; a fragment is one or "
         "several whole tensors, and with fewer tensors some turns send nothing",
     )
-    quorum: Count = option(
+    quorum: Annotated[Count, OF_CLIENTS] = option(
         1,
         "K, clients that must have sent a fragment before the server steps on it; all that are left in the run, if "
         "they are fewer",
@@ -145,13 +144,6 @@ class DecoupledDiLoCo(InFragments):
     local_share: Arithmetic[Decay] = option(
         0.0, "alpha, the share of the client's own fragment when the server's arrives; 0: the server's replaces it"
     )
-
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a quorum of more clients than there are."""
-        yield from super().contradictions(scenario)
-        if self.quorum > scenario.clients.count:
-            expected = f"at most clients.count, which is {scenario.clients.count}"
-            yield Problem(expected, str(self.quorum), "lower it or add clients", ("algorithm", "quorum"))
 
 
 class StreamingDiLoCo(InFragments):

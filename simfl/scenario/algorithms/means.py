@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import Sections
@@ -27,18 +27,12 @@ _MEAN = "its server averages models and takes no step; use fedbuff"
 class NoStaleness(LocalRoundsConfig):
     """Base of algorithms that choose when clients train, without a staleness bound."""
 
-    no_server_optimizer: ClassVar[str] = _MEAN
+    fixed: ClassVar[Mapping[str, str]] = {
+        "server_optimizer": _MEAN,
+        "concurrency": "use fraction",
+        "staleness_bound": "remove it: no update waits or is dropped",
+    }
     concurrency: Settled[Count | None] = option(None, "must be null: fraction says how many clients take part")
-
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also a number of clients at a time, and a bound on staleness."""
-        yield from super().contradictions(scenario)
-        expected = f"null with '{self.kind}'"
-        if self.concurrency is not None:
-            yield Problem(expected, str(self.concurrency), "use fraction", ("algorithm", "concurrency"))
-        if self.staleness_bound is not None:
-            advice = "remove it: no update waits or is dropped"
-            yield Problem(expected, "a bound", advice, ("algorithm", "staleness_bound"))
 
 
 class FedAT(NoStaleness):
@@ -93,7 +87,7 @@ class AREA(BufferedConfig):
     """AREA: the server's model is the exact mean of the clients' last models."""
 
     compresses: ClassVar[tuple[Scheme, ...]] = ()
-    no_server_optimizer: ClassVar[str] = _MEAN
+    fixed: ClassVar[Mapping[str, str]] = {"server_optimizer": _MEAN}
     kind: Literal["area"] = variant("area")
     buffer_size: Count = option(3, "K, updates that make a step of the server")
     weighting: Literal["data", "uniform"] = option(

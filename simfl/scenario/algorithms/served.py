@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig
+from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig, states
 from simfl.scenario.compression import UPLINK, Scheme
 from simfl.scenario.fields import Arithmetic, Index, NonNegative, Positive, Settled, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS, ServerSgd, Sgd
@@ -56,7 +56,7 @@ class CentralizedSgd(WithinRadius):
     If step_size is null, 1/gamma = L + sqrt(t+1) sigma/(R sqrt(b)).
     """
 
-    states: ClassVar[tuple[str, ...]] = ("crash",)
+    fixed: ClassVar[Mapping[str, str]] = states("crash")
     kind: Literal["centralized_sgd"] = variant("centralized_sgd")
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
@@ -91,7 +91,9 @@ class AsyncSgd(WithinRadius, ServedSgd):
     """
 
     compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
-    no_optimizer: ClassVar[str] = "its clients send gradients and take no step; use server_optimizer"
+    fixed: ClassVar[Mapping[str, str]] = {
+        "optimizer": "its clients send gradients and take no step; use server_optimizer"
+    }
     optimizer_steps = (("step_size", "server_optimizer", USUAL_SERVER_STEPS),)
     kind: Literal["async_sgd"] = variant("async_sgd")
     delay_limit: Arithmetic[Positive | None] = option(
