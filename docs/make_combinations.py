@@ -8,8 +8,10 @@ and the cell says which of them are accepted. A test compares the page with what
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 from simfl.algorithms import ALGORITHMS
@@ -23,6 +25,7 @@ from simfl.scenario import from_mapping
 from simfl.scenario.catalogues import Algorithm
 from simfl.scenario.compression import Scheme
 from simfl.scenario.fields import kind_of, members_of
+from simfl.scenario.meetings import ANY, OF_MESSAGES, OF_SUMS, Row
 
 TARGET = Path(__file__).with_name("combinations.md")
 
@@ -47,7 +50,13 @@ in one line before anything runs.
   [the last column of the algorithms' tables](algorithms.md) says more.
 
 A cell is about its feature alone, beside the algorithm's defaults. Two features that an algorithm accepts one by one
-may exclude each other: the pages of the features say so.
+may exclude each other: the last section lists these pairs.
+"""
+PAIRS = """\
+## Pairs that exclude each other
+
+For each option, what it must be beside another feature, and why. Sizes are checked, too, against each other and against
+the number of clients.
 """
 HEADER = ("kind", "compression", "staleness_bound", "graph", "optimizer", "server_optimizer", "rules", "attacks",
           "secure_sum", "privacy")  # fmt: skip
@@ -172,7 +181,17 @@ def page(rows: Mapping[str, str] | None = None) -> str:
             family = entry.details["family"]
             lines += ["", f"## {family.capitalize()}", "", f"| {' | '.join(HEADER)} |", "| --- " * len(HEADER) + "|"]
         lines.append(row(kind) if rows is None else rows[kind])
+    lines += ["", *PAIRS.splitlines(), ""]
+    lines += [line for pair in (*ANY, *OF_MESSAGES, *OF_SUMS) for line in _item(pair)]
     return "\n".join(lines) + "\n"
+
+
+def _item(pair: Row) -> list[str]:
+    """Return the lines of two features that exclude each other."""
+    algorithm, privacy = SimpleNamespace(kind="..."), SimpleNamespace(mechanism="...", where="...", correlated="...")
+    privacy.claim = algorithm
+    expected = pair.expected.format(a=algorithm, p=privacy)
+    return textwrap.wrap(f"- `{pair.at}`: {expected}. Reason: {pair.why}.", 120, subsequent_indent="  ")
 
 
 def _chosen(needs: Mapping[str, Any], accepted: Callable[[str], bool]) -> str:

@@ -13,16 +13,14 @@ from simfl.scenario.compression import WITH_GAMMA
 from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.scenario.data import RealData, SyntheticData, Table, TargetKind
 from simfl.scenario.distributions import ListedFactors
-from simfl.scenario.fields import Config, kind_of, members_of
+from simfl.scenario.fields import kind_of, members_of
+from simfl.scenario.meetings import ANY, OF_MESSAGES, OF_SUMS, excluded
 from simfl.scenario.models import ExternalModel, ModelConfig
 from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, Resample
-from simfl.scenario.privacy import Accounted, CohortGaussian, DiscreteGaussian, Gaussian, TheoremClaim
+from simfl.scenario.privacy import Accounted, CohortGaussian
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
 from simfl.scenario.secure_sums import most_colluding, threshold_of
 from simfl.scenario.units import format_time
-
-#: The largest number of bits of a sum with discrete noise (`simfl.privacy.distributed`).
-MOST_BITS = 24
 
 #: The data sets whose optimum is known, which is that of the model of the same name.
 KNOWN_OPTIMA = tuple(kind_of(member, "set") for member in members_of(Data) if issubclass(member, SyntheticData))
@@ -44,9 +42,8 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
     yield from _underlay(scenario)
     yield from scenario.algorithm.contradictions(scenario)
     yield from scenario.algorithm.unsupported(scenario)
-    yield from _states(scenario)
-    yield from _small_clients(scenario)
     yield from _attackers(scenario)
+    yield from excluded(scenario, ANY)
     yield from _privacy(scenario)
     yield from itertools.islice(_compression(scenario), 1)
     yield from _evaluations(scenario)
@@ -228,8 +225,8 @@ def _clients(scenario: Sections) -> Iterator[Problem]:
 
 
 def _attackers(scenario: Sections) -> Iterator[Problem]:
-    """Check that attackers exist, that others are honest, and what noise allows."""
-    attackers, count, server = scenario.attackers, scenario.clients.count, scenario.noise_of_server
+    """Check that attackers exist, and that others are honest."""
+    attackers, count = scenario.attackers, scenario.clients.count
     if attackers is not None and attackers.clients is not None:
         yield from _first_wrong(
             scenario, [(("attackers", "clients", n), client) for n, client in enumerate(attackers.clients)]
@@ -237,47 +234,6 @@ def _attackers(scenario: Sections) -> Iterator[Problem]:
     if attackers is not None and count - len(attackers.clients or (0,)) < 1:
         expected = f"fewer attackers than clients.count, which is {count}"
         yield Problem(expected, str(len(attackers.clients or (0,))), "leave an honest client", ("attackers",))
-    replaces = scenario.aggregation is not None or (attackers is not None and not attackers.on_data)
-    if replaces and scenario.algorithm.optimizer.state.average:
-        advice = "a rule is about models, not about what an optimizer keeps beside them"
-        at = ("algorithm", "optimizer", "state", "average")
-        yield Problem("false with aggregation or attackers", "true", advice, at)
-    if replaces and scenario.compression is not None:
-        name = "attackers" if scenario.aggregation is None else "aggregation"
-        found = repr(getattr(scenario, name).kind)
-        yield Problem("null beside compression", found, "a rule needs whole models: leave one out", (name,))
-    if scenario.privacy is not None and server and scenario.aggregation is not None:
-        advice = "a rule sees single updates, of which the server's noise protects only the sum; use noise: client"
-        yield Problem("null with noise of the server", repr(scenario.aggregation.kind), advice, ("aggregation",))
-    if scenario.privacy is not None and attackers is not None:
-        if server and not attackers.on_data:
-            advice = "an attacker reads single updates, of which the server's noise protects only the sum"
-            yield Problem("null with noise of the server", repr(attackers.kind), advice, ("attackers",))
-        if getattr(scenario.privacy, "view", None) == "global_hidden":
-            advice = "hidden senders protect only among clients that follow the algorithm; use local_transcript"
-            yield Problem("local_transcript with attackers", "'global_hidden'", advice, ("privacy", "view"))
-
-
-def _states(scenario: Sections) -> Iterator[Problem]:
-    """Check that states of optimizers which are averaged travel, and that states which are lost are kept before."""
-    algorithm, at = scenario.algorithm, ("algorithm", "optimizer", "state")
-    state = algorithm.optimizer.state
-    if state.average and state.travels is False:
-        advice = "who averages them sends them"
-        yield Problem("true or null where states are averaged", "false", advice, (*at, "travels"))
-    if algorithm.in_local_steps and state.crash == "lose" and not algorithm.keeps_states:
-        advice = "remove it, or use rounds: keep: each round of local steps has a new state"
-        yield Problem("keep with rounds: new", "'lose'", advice, (*at, "crash"))
-
-
-def _small_clients(scenario: Sections) -> Iterator[Problem]:
-    """Check that nothing needs batches of one size with `small_clients: use_all`."""
-    algorithm, at = scenario.algorithm, ("algorithm", "small_clients")
-    if algorithm.small_clients == "refuse":
-        return
-    claim = getattr(scenario.privacy, "claim", None)
-    if isinstance(claim, TheoremClaim):
-        yield Problem(f"refuse with claim '{claim.kind}'", "'use_all'", "theorems are of batches of one size", at)
 
 
 def _users(scenario: Sections) -> Iterator[Problem]:
@@ -285,9 +241,6 @@ def _users(scenario: Sections) -> Iterator[Problem]:
     users, count, at = scenario.clients.users, scenario.clients.count, ("clients", "users")
     if users is None:
         return
-    if scenario.privacy is not None and scenario.privacy.protects != "user":
-        advice = "other units protect examples or clients, whoever owns them"
-        yield Problem("null without privacy.unit: user", "users", advice, at)
     if isinstance(users, int):
         if users > count:
             yield Problem(f"at most {count}, the number of clients", str(users), "a user owns a client or more", at)
@@ -298,95 +251,26 @@ def _users(scenario: Sections) -> Iterator[Problem]:
 
 
 def _privacy(scenario: Sections) -> Iterator[Problem]:
-    """Check lists per client, the mechanism's sampling, and a budget's plan."""
+    """Check lists per client, and the cohorts of a server's sums."""
     privacy = scenario.privacy
     yield from _users(scenario)
     if privacy is None:
         return
-    if noise := scenario.algorithm.gradient_noise:
-        advice = "remove it: no account counts this noise"
-        yield Problem("0 beside privacy", f"{noise:g}", advice, ("algorithm", "gradient_noise"))
-    if isinstance(privacy, CohortGaussian):
-        yield from _cohorts(scenario, privacy)
     for name, values in privacy.lists():
         yield from one_each(len(values), scenario.clients.count, ("privacy", name))
-    if privacy.counts_uses and not scenario.algorithm.uses_data_up:
-        expected = "another mechanism, because the algorithm may use an example more often than once"
-        advice = "use gaussian, or algorithm kind: without_replacement_sgd"
-        yield Problem(expected, repr(privacy.mechanism), advice, ("privacy", "mechanism"))
-    if privacy.protects != "example" and scenario.algorithm.sampling == "poisson":
-        expected = f"shuffle, without_replacement or with_replacement with mechanism '{privacy.mechanism}'"
-        yield Problem(expected, "'poisson'", "an update is clipped as a whole", ("algorithm", "sampling"))
-    if scenario.noise_of_server:
-        for name, _ in privacy.lists():
-            advice = "the noise of the server is the same for all"
-            yield Problem("one number", "a list", advice, ("privacy", name))
-        if getattr(privacy, "view", None) == "global_hidden":
-            advice = "the server's noise protects its models, whatever the senders: leave the view out"
-            yield Problem("local_transcript with noise of the server", "'global_hidden'", advice, ("privacy", "view"))
-    if isinstance(privacy, Gaussian) and privacy.noise is not None:
-        if privacy.view == "global_hidden":
-            advice = "noise that is shared shows whose an update is"
-            yield Problem("local_transcript beside noise", "'global_hidden'", advice, ("privacy", "view"))
-        if privacy.correlated == "in_time" and privacy.claim is not None and privacy.claim.kind != "stated":
-            advice = "theorems are about noise that is drawn afresh"
-            yield Problem("stated beside noise in_time", repr(privacy.claim.kind), advice, ("privacy", "claim", "kind"))
-    planned = scenario.stop.epochs is not None or scenario.stop.updates is not None
-    if privacy.calibrated and not planned:
-        advice = "add it, or stop.epochs, from which the number of releases follows"
-        yield Problem("a noise multiplier beside epsilon", "nothing", advice, ("privacy", "noise_multiplier"))
+        if scenario.noise_of_server:
+            yield Problem("one number", "a list", "the noise of the server is the same for all", ("privacy", name))
+    if isinstance(privacy, CohortGaussian) and scenario.algorithm.sums_updates:
+        yield from excluded(scenario, OF_SUMS)
+        yield from _cohorts(scenario, privacy)
 
 
 def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
-    """Check that the server only sums updates, its draws, and its gate."""
-    algorithm = scenario.algorithm
-    if not algorithm.sums_updates:
-        advice = "its server does more with updates than to sum them; use fedavg, diloco, fedbuff or fedasync"
-        yield Problem(f"another mechanism with '{algorithm.kind}'", repr(privacy.mechanism), advice, ("privacy",))
-        return
-    if algorithm.noise_of_server:
-        advice = "privacy.where says who adds the noise"
-        yield Problem("client with unit: user", "'server'", advice, ("algorithm", "noise"))
-    if getattr(algorithm, "weighting", None) == "data":
-        advice = "users' numbers of examples are not public, and weights must be at most 1"
-        yield Problem("'uniform' with unit: user", "'data'", advice, ("algorithm", "weighting"))
-    rule, owners = privacy.participation, scenario.clients.owners
+    """Check the sizes of sums: their thresholds, gates, bands and groups."""
+    algorithm, rule, owners = scenario.algorithm, privacy.participation, scenario.clients.owners
     count = scenario.clients.count if owners is None else len({*owners})
-    if owners is not None and privacy.calibrated and rule is None and privacy.cohorts != "poisson":
-        advice = "how many updates of a user are in a sum is an outcome; or use privacy.participation"
-        yield Problem("a noise multiplier beside clients.users", "null", advice, ("privacy", "noise_multiplier"))
     secure = getattr(algorithm, "secure_sum", None)
-    if owners is not None and secure is not None:
-        advice = "no account here says what the clients of one user may tell about their parts of a secure sum"
-        yield Problem("null with algorithm.secure_sum", "users", advice, ("clients", "users"))
-    if privacy.where == "secure_sum" and privacy.noise is not None:
-        advice = "a server correlates noise that it knows; users' parts are independent"
-        yield Problem(
-            "null with privacy.where: secure_sum", repr(privacy.noise.correlated), advice, ("privacy", "noise")
-        )
-    if privacy.where == "secure_sum" and secure is None:
-        yield Problem("a protocol with privacy.where: secure_sum", "null", "add one", ("algorithm", "secure_sum"))
-    if isinstance(privacy, DiscreteGaussian):
-        if secure is not None and secure.bits > MOST_BITS:
-            advice = "parts are integers that float32 holds"
-            bits = ("algorithm", "secure_sum", "bits")
-            yield Problem(f"at most {MOST_BITS} with discrete_gaussian", str(secure.bits), advice, bits)
-        if not privacy.noise_multiplier:
-            advice = "the grid follows from the noise"
-            yield Problem("a number > 0 with discrete_gaussian", "0", advice, ("privacy", "noise_multiplier"))
-    if privacy.where == "secure_sum":
-        advice = "the server would weigh a user's part of the noise, too: all parts must count in full"
-        if exponent := getattr(algorithm, "staleness_exponent", 0.0):
-            expected = "0 with privacy.where: secure_sum"
-            yield Problem(expected, f"{exponent:g}", advice, ("algorithm", "staleness_exponent"))
-        bound = getattr(algorithm, "staleness_bound", None)
-        if bound is not None and bound.policy == "down_weight":
-            policy = ("algorithm", "staleness_bound", "policy")
-            yield Problem("wait or drop with privacy.where: secure_sum", "'down_weight'", advice, policy)
-    if privacy.colluding and privacy.where != "secure_sum":
-        advice = "a server that adds the noise itself knows it"
-        yield Problem(f"0 with where: {privacy.where}", str(privacy.colluding), advice, ("privacy", "colluding"))
-    elif secure is not None and isinstance(algorithm, LocalRoundsConfig):
+    if privacy.where == "secure_sum" and secure is not None and isinstance(algorithm, LocalRoundsConfig):
         threshold = threshold_of(secure, algorithm.members(count))
         if privacy.colluding >= threshold:
             expected = f"below the threshold of secure sums, {threshold}"
@@ -407,67 +291,23 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
             else:
                 advice = "a user is once in a sum: lower algorithm.buffer_size, or add clients"
                 yield Problem(f"sums of at most {count} users", str(size), advice, at[:2])
-    if privacy.noise is not None:
-        yield from _correlated_sums(privacy, privacy.noise)
-    if privacy.adaptive is not None:
-        where = ("privacy", "clipping_norm")
-        if privacy.noise is not None:
-            advice = "noise that is correlated over sums comes in units of one norm"
-            yield Problem(f"a number beside noise {privacy.correlated}", "'adaptive'", advice, where)
-        if privacy.where != "server" or secure is not None:
-            advice = "users would have to clip, and to send a count of updates that are not clipped"
-            yield Problem("a number with secure sums", "'adaptive'", advice, where)
-    if privacy.groups is not None:
-        yield from _groups(privacy, count, getattr(algorithm, "fraction", 0.0))
-    if privacy.cohorts == "poisson":
-        fraction = getattr(algorithm, "fraction", None)
-        if fraction is None:
-            advice = f"users of {algorithm.kind} come when they are done; use fedavg, or cohorts: algorithm"
-            yield Problem(f"'algorithm' with '{algorithm.kind}'", "'poisson'", advice, ("privacy", "cohorts"))
-        if privacy.calibrated and privacy.releases is None:
-            advice = "the noise is made for a number of releases: add it, or noise_multiplier"
-            yield Problem("a number beside epsilon with cohorts: poisson", "null", advice, ("privacy", "releases"))
-
-
-def _groups(privacy: CohortGaussian, users: int, fraction: float) -> Iterator[Problem]:
-    """Check that users can be drawn from groups in turn."""
-    groups, at = privacy.groups or 1, ("privacy", "groups")
-    if privacy.cohorts != "poisson":
-        yield Problem("null with cohorts: algorithm", str(groups), "users are drawn from groups: use poisson", at)
-    if privacy.participation is not None:
-        yield Problem("null beside participation", str(groups), "groups keep users apart: remove one of them", at)
-    if groups > users:
-        yield Problem(f"at most {users}, the number of users", str(groups), "lower it", at)
-    elif groups * fraction > 1.0 + 1e-9:
-        advice = "a group is drawn with probability groups times algorithm.fraction: lower it, or fraction"
-        yield Problem(f"at most {math.floor(1.0 / fraction + 1e-9)}", str(groups), advice, at)
-
-
-def _correlated_sums(privacy: CohortGaussian, noise: Config) -> Iterator[Problem]:
-    """Check what noise that is correlated over a server's releases needs."""
-    apart, bands = privacy.separation, getattr(noise, "bands", 1)
-    found = f"null beside noise {privacy.correlated}"
-    if privacy.releases is None:
-        advice = "the noise is made for a number of releases: add it"
-        yield Problem("the number of releases", found, advice, ("privacy", "releases"))
-    if apart is None:
-        advice = "the noise is for users that the server lets in at most once in b releases: add min_separation"
-        yield Problem("a rule", found, advice, ("privacy", "participation"))
-    elif apart < bands:
+    apart, bands = privacy.separation, getattr(privacy.noise, "bands", 1)
+    if apart is not None and apart < bands:
         advice = "what a user adds to releases nearer than the bands overlaps: raise it, or lower noise.bands"
-        at = ("groups",) if privacy.participation is None else ("participation", "min_separation")
-        yield Problem(f"at least noise.bands, {bands}", str(apart), advice, ("privacy", *at))
-    if privacy.where != "server":
-        advice = "parts of users that leave cannot be added to later releases; use where: server"
-        yield Problem(f"null with where: {privacy.where}", repr(privacy.correlated), advice, ("privacy", "noise"))
-    if privacy.noise_multiplier == 0.0:
-        advice = "correlated noise comes in units of it; raise it"
-        yield Problem("more than 0 beside noise", "0", advice, ("privacy", "noise_multiplier"))
+        at = ("privacy", "groups") if rule is None else ("privacy", "participation", "min_separation")
+        yield Problem(f"at least noise.bands, {bands}", str(apart), advice, at)
+    groups, fraction = privacy.groups or 1, getattr(algorithm, "fraction", 0.0)
+    if groups > count:
+        yield Problem(f"at most {count}, the number of users", str(groups), "lower it", ("privacy", "groups"))
+    elif privacy.groups is not None and groups * fraction > 1.0 + 1e-9:
+        advice = "a group is drawn with probability groups times algorithm.fraction: lower it, or fraction"
+        most = math.floor(1.0 / fraction + 1e-9)
+        yield Problem(f"at most {most}", str(groups), advice, ("privacy", "groups"))
 
 
 def _compression(scenario: Sections) -> Iterator[Problem]:
-    """Check that algorithm, scheme, noise and optimizer suit compressed messages."""
-    compression, algorithm, privacy = scenario.compression, scenario.algorithm, scenario.privacy
+    """Check that algorithm and scheme suit compressed messages, and what else the scenario has."""
+    compression, algorithm = scenario.compression, scenario.algorithm
     if compression is None:
         return
     at: Path = ("compression",)
@@ -495,24 +335,11 @@ def _compression(scenario: Sections) -> Iterator[Problem]:
         what = f"algorithm '{algorithm.kind}'" if algorithm.has_server else f"scheme '{scheme}'"
         advice = "remove it: only choco, deep_squeeze, direct and moniqua in gossip have a step size of mixing"
         yield Problem(f"null with {what}", f"{compression.gamma:g}", advice, (*at, "gamma"))
-    if compression.downlink and not algorithm.has_server:
-        expected = f"false with algorithm '{algorithm.kind}'"
-        yield Problem(expected, "true", "remove it: there is no server that sends models", (*at, "downlink"))
     theory = scheme != "deep_squeeze" and (scheme != "choco" or algorithm.mixes)
     if scheme in WITH_GAMMA and not (theory or algorithm.has_server) and compression.gamma is None:
         advice = "no theory gives one; begin with the share of what a message keeps"
         yield Problem(f"a number with scheme '{scheme}' and '{algorithm.kind}'", "nothing", advice, (*at, "gamma"))
-    if scenario.noise_of_server:
-        advice = "messages would be compressed before noise is added: use noise: client"
-        yield Problem("null with noise of the server", found, advice, at)
-    if privacy is not None and getattr(privacy, "view", None) == "global_hidden":
-        advice = "what a message changes shows whose estimate it is: leave the view out"
-        yield Problem("local_transcript with compressed messages", "'global_hidden'", advice, ("privacy", "view"))
-    state = algorithm.optimizer.state
-    if state.average or state.travels:
-        advice = "messages have no room for states: remove average and travels"
-        where = ("algorithm", "optimizer", "state", "average" if state.average else "travels")
-        yield Problem("false with compressed messages", "true", advice, where)
+    yield from excluded(scenario, OF_MESSAGES)
 
 
 def _partition(scenario: Sections) -> Iterator[Problem]:
@@ -596,9 +423,6 @@ def _underlay(scenario: Sections) -> Iterator[Problem]:
     if scenario.underlay is None:
         return
     yield from (problem.below(("underlay",)) for problem in scenario.underlay.impossible(scenario.clients.count))
-    if scenario.links.sharing == "fifo":
-        advice = "leave sharing out, or write fair: where flows meet on edges, no queue says who comes first"
-        yield Problem("fair over an underlay", "'fifo'", advice, ("links", "sharing"))
 
 
 def _has_accuracy(scenario: Sections) -> bool:

@@ -65,6 +65,7 @@ class PerReleaseClaim(Config):
 class TheoremClaim(Config):
     """The epsilon that a paper's theorem gives for the run's noise and releases."""
 
+    of_theorem: ClassVar[bool] = True
     kind: str = Field(description="a claim that a plugin adds", examples=["adp2sgd", "proactive_dp"])
 
 
@@ -480,6 +481,7 @@ class DiscreteGaussian(CohortGaussian):
     Updates are rounded to a grid. The bits of the sum decide how fine it is.
     """
 
+    discrete: ClassVar[bool] = True
     mechanism: Literal["discrete_gaussian"] = variant("discrete_gaussian")  # type: ignore[assignment]
     where: Literal["secure_sum"] = option("secure_sum", "who adds the noise: each user a part of it")
     clipping_norm: FixedNorm = option(1.0, "C, the bound on the L2 norm of a user's update")

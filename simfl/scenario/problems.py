@@ -70,7 +70,8 @@ def show(value: object) -> str:
         return text if len(text) <= _WIDEST else f"a list of {len(value)}"
     if isinstance(value, Mapping):
         return "a mapping" if value else "an empty mapping"
-    return repr(value.kind) if hasattr(value, "kind") else f"a {_words(type(value).__name__)}"
+    named = [getattr(value, key) for key in ("kind", "mechanism", "correlated") if hasattr(value, key)]
+    return repr(named[0]) if named else f"a {_words(type(value).__name__)}"
 
 
 def show_default(value: object) -> str:

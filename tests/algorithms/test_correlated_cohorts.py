@@ -140,15 +140,15 @@ def test_a_draw_of_users_does_not_amplify():
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"releases": None}, r"privacy\.releases: expected the number of releases, found null beside noise tree"),
-        ({"participation": None}, r"privacy\.participation: expected a rule, found null beside noise tree"),
+        ({"releases": None}, r"privacy\.releases: expected the number of releases beside noise tree, found null"),
+        ({"participation": None}, r"privacy\.participation: expected a rule beside noise tree, found null"),
         ({"noise_multiplier": 0.0}, r"privacy\.noise_multiplier: expected more than 0 beside noise"),
         (
             {"noise": {"correlated": "square_root", "bands": 3}},
             r"participation\.min_separation: expected at least noise\.bands, 3, found 2",
         ),
         ({"noise": {"correlated": "pairwise"}}, r"privacy\.noise"),
-        ({"where": "secure_sum"}, r"privacy\.noise: expected null with where: secure_sum, found 'tree'"),
+        ({"where": "secure_sum"}, r"privacy\.noise: expected null with privacy.where: secure_sum, found 'tree'"),
     ],
 )
 def test_what_has_no_account_is_refused_in_one_line(changes, line):

@@ -183,6 +183,6 @@ def test_a_staleness_bound_beside_the_threshold_is_refused():
     with pytest.raises(ScenarioError) as caught:
         simfl.load(scenario)
     assert (
-        "algorithm.staleness_bound: expected null with 'ringmaster', found a staleness bound; remove it: the algorithm discards "
-        "late gradients itself"
+        "algorithm.staleness_bound: expected null with 'ringmaster', found a staleness bound; remove it: the "
+        "algorithm discards late gradients itself"
     ) in str(caught.value)

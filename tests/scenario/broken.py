@@ -436,7 +436,7 @@ BROKEN = [
     Broken(
         "budget_without_a_plan",
         ADPSGD + "privacy: {epsilon: 2}\nstop: {time: 1 s}\n",
-        "{file}: privacy.noise_multiplier: expected a noise multiplier beside epsilon, found nothing; add it, or "
+        "{file}: privacy.noise_multiplier: expected a noise multiplier beside epsilon, found null; add it, or "
         "stop.epochs, from which the number of releases follows",
     ),
     Broken(

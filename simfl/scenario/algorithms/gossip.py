@@ -242,9 +242,6 @@ class AdPsgd(BoundedConfig):
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield a problem if pairing by senders lacks a constant bipartite graph."""
-        if self.exchange == "atomic" and scenario.compression is not None:
-            advice = "atomic exchanges send no messages"
-            yield Problem("messages with compressed messages", "'atomic'", advice, ("algorithm", "exchange"))
         topology, count = scenario.topology, scenario.clients.count
         impossible = count < 2 or any(topology.impossible(count))
         if self.pairing == "senders" and topology.changes:
@@ -284,12 +281,6 @@ class GossipLearning(BoundedConfig):
         "it (none): models then walk at random",
     )
 
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield a problem if compressed messages are to replace models."""
-        if self.merge == "none" and scenario.compression is not None:
-            advice = "a short message changes a model and cannot replace it: use age or average"
-            yield Problem("age or average with compressed messages", "'none'", advice, ("algorithm", "merge"))
-
 
 class Sgp(AlgorithmConfig):
     """SGP: stochastic gradient push, gossip over a directed graph with push-sum."""
@@ -317,13 +308,3 @@ class Sgp(AlgorithmConfig):
     def follows_topology(self) -> bool:
         """Whether it uses the scenario's topology."""
         return self.graph == "topology"
-
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield problems of compressed messages that are lost or overtake each other."""
-        compression = scenario.compression
-        if self.lost == "sums" and compression is not None:
-            advice = "what a compressor leaves out is not in the sums"
-            yield Problem("resend with compressed messages", "'sums'", advice, ("algorithm", "lost"))
-        if self.overlap and compression is not None and compression.scheme in (None, "choco"):
-            advice = "a change of an estimate can be used only after those before it: use scheme: deep_squeeze"
-            yield Problem("0 with scheme 'choco'", str(self.overlap), advice, ("algorithm", "overlap"))

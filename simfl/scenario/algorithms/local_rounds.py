@@ -116,12 +116,6 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
             elif secure.colluding is not None and secure.colluding >= threshold:
                 expected = f"below the threshold, {threshold}"
                 yield Problem(expected, str(secure.colluding), "lower it", (*at, "colluding"))
-        if scenario.aggregation is not None:
-            advice = "a robust rule compares single updates, which the server does not see"
-            yield Problem("null with secure_sum", repr(scenario.aggregation.kind), advice, ("aggregation",))
-        if scenario.compression is not None:
-            advice = "compressed updates are not numbers of one group"
-            yield Problem("null with secure_sum", repr(scenario.compression.kind), advice, ("compression",))
 
 
 class FedAvg(LocalRoundsConfig):
@@ -282,9 +276,6 @@ class BufferedConfig(LocalRoundsConfig):
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield also a buffer that waiting clients cannot fill."""
         yield from super().contradictions(scenario)
-        if self.secure_sum is not None and self.after_update != "wait":
-            advice = "a client is in a secure sum once"
-            yield Problem("wait with secure_sum", repr(self.after_update), advice, ("algorithm", "after_update"))
         at_a_time = min(self.concurrency or scenario.clients.count, scenario.clients.count)
         if self.after_update == "wait" and self.buffer_size > at_a_time:
             expected = f"at most {at_a_time} where clients wait, as many as train at a time"
@@ -319,14 +310,6 @@ class FedBuff(SteppingConfig):
         "who adds the noise of privacy.mechanism gaussian_update: each client to its update, or the "
         "server to the sum of a buffer, which hides updates from those who see its models, not from the server",
     )
-
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also states beside the server's noise."""
-        yield from super().contradictions(scenario)
-        if self.noise == "server" and self.keeps_states:
-            advice = "use noise: client, whose updates are complete before they are sent"
-            at = ("algorithm", "optimizer", "state", "rounds")
-            yield Problem("new with noise: server", "'keep'", advice, at)
 
     @property
     def noise_of_server(self) -> bool:

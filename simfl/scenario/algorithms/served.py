@@ -77,12 +77,6 @@ class ServedSgd(WithPaperSteps, ServerAlgorithmConfig):
         None, "tau of the paper's step sizes; null: clients.count, as in the paper"
     )
 
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield a staleness bound for clients that take turns."""
-        if self.delays == "cyclic" and self.staleness_bound is not None:
-            advice = "remove it, or use delays: world"
-            yield Problem("no bound with delays 'cyclic'", "a bound", advice, ("algorithm", "staleness_bound"))
-
 
 class AsyncSgd(WithinRadius, ServedSgd):
     """ASGD: a server applies each gradient as it arrives.
