@@ -56,6 +56,7 @@ def _secret(p: Any) -> bool:
 
 
 _SEEN, _SUM = "local_transcript", "single updates, of which the server's noise protects only the sum"
+_ESTIMATES = "neighbors average estimates that all of them keep, which a rule would end: leave one out, or use a server"
 _PARTS = "the server would weigh a user's part of the noise, too: all parts must count in full"
 
 #: Those of any scenario.
@@ -63,10 +64,10 @@ ANY = (
     Row("algorithm.optimizer.state.average", "false with aggregation or attackers",
         "a rule is about models, not about what an optimizer keeps beside them",
         lambda s, a, p: _replaces(s) and a.optimizer.state.average),
-    Row("aggregation", "null beside compression", "a rule needs whole models: leave one out",
-        lambda s, a, p: s.aggregation and s.compression),
-    Row("attackers", "null beside compression", "a rule needs whole models: leave one out",
-        lambda s, a, p: not s.aggregation and _replaces(s) and s.compression),
+    Row("aggregation", "null beside compressed gossip", _ESTIMATES,
+        lambda s, a, p: s.aggregation and s.compression and not a.has_server),
+    Row("attackers", "null beside compressed gossip", _ESTIMATES,
+        lambda s, a, p: not s.aggregation and _replaces(s) and s.compression and not a.has_server),
     Row("aggregation", "null with noise of the server", f"a rule sees {_SUM}; use noise: client",
         lambda s, a, p: p and s.noise_of_server and s.aggregation),
     Row("attackers", "null with noise of the server", f"an attacker reads {_SUM}",

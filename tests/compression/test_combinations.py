@@ -87,10 +87,10 @@ REFUSED = [
      "messages may be further from a vector than 0 is (delta = "),
     (["topology={kind: erdos_renyi, probability: 0.5, redraw_every: 1 s}"], "compression.gamma: expected a number with "
      "a topology that changes, for which no theory gives one, found nothing"),
-    (["aggregation={kind: median}"], "aggregation: expected null beside compression, found 'median'; a rule needs "
-     "whole models: leave one out"),
-    (["attackers={kind: sign_flip, clients: [1]}"], "attackers: expected null beside compression, found 'sign_flip'; a "
-     "rule needs"),
+    (["aggregation={kind: median}"], "aggregation: expected null beside compressed gossip, found 'median'; neighbors "
+     "average estimates that all of them keep, which a rule would end: leave one out, or use a server"),
+    (["attackers={kind: sign_flip, clients: [1]}"], "attackers: expected null beside compressed gossip, found "
+     "'sign_flip'; neighbors average"),
     (["algorithm={kind: sgp, overlap: 1}", "compression.gamma=0.5"], "algorithm.overlap: expected 0 with scheme "
      "'choco', found 1; a change of an estimate can be used only after those before it: use scheme: deep_squeeze"),
     (["algorithm={kind: sgp}"], "compression.gamma: expected a number with scheme 'choco' and 'sgp', found nothing; no "

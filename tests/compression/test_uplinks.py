@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from simfl.accounts.network import network
+from simfl.algorithms.aggregation import Hostility
 from simfl.compression.base import CompressionPlan
 from simfl.compression.compressors.top_k import TopK
 from simfl.compression.schemes import UPLINKS
+from simfl.robust.attacks.sign_flip import SignFlip
+from simfl.robust.rules.clipped_gossip import ClippedGossip
+from simfl.robust.rules.median import Median
 from simfl.runs.runner import prepare, run
 from simfl.scenario import loads
 from simfl.tape import Tape
@@ -46,7 +50,7 @@ class Server:
         return message
 
 
-def played(kind, scheme, compressor, updates, downlink=False, **options):
+def played(kind, scheme, compressor, updates, downlink=False, plan=None, **options):
     """Return the algorithm after a number of updates, in a world where all clients are equally fast."""
     data, local = Data(CLIENTS, penalty=0.0), kind in LOCAL
 
@@ -56,7 +60,8 @@ def played(kind, scheme, compressor, updates, downlink=False, **options):
     tape = Tape(NumpyExecutor(D, gradient, seed=SEED), window=40, local=local)
     initial = np.random.default_rng(2).standard_normal(D).astype(np.float32)
     training = make_training([EXAMPLES] * CLIENTS, d=D, batch_size=1, step_size=STEP, initial=initial)
-    training = dataclasses.replace(training, compression=CompressionPlan(compressor, scheme, 1.0, D, downlink))
+    compression = CompressionPlan(compressor, scheme, 1.0, D, downlink)
+    training = dataclasses.replace(training, compression=compression, **(plan or {}))
     algorithm, _ = run_algorithm(kind, make_world(CLIENTS), tape, training, updates=updates, **options)
     return tape.values([algorithm.server_model])[0], data, np.asarray(initial, np.float64)
 
@@ -96,6 +101,32 @@ def test_asynchronous_updates_are_those_of_the_listing(scheme, compressor):
         read[client] = mix, steps
     np.testing.assert_allclose(mixed, mix, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(stepped, steps, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("scheme", ["error_feedback", "ef21"])
+@pytest.mark.parametrize("kind", ["fedavg", "fedbuff", "fedasync"])
+def test_a_rule_combines_what_the_server_decodes_and_attackers_replace_it(kind, scheme):
+    """Client 1 sends minus its update; what it remembers of its messages is that of an honest client."""
+    compressor, tau = COMPRESSORS["top_k"], 0.05
+    rule = ClippedGossip(tau=tau) if kind == "fedasync" else Median().without_own()
+    plan = {"rule": rule, "hostility": Hostility(frozenset({1}), SignFlip())}
+    options = {"buffer_size": CLIENTS, "after_update": "wait"} if kind == "fedbuff" else {}
+    options = {"mixing": 0.5, "weighting": "constant"} if kind == "fedasync" else options
+    made, data, model = played(kind, scheme, compressor, 40, plan=plan, **options)
+    server, read = Server(scheme, compressor), [model] * CLIENTS
+    for draw in range(10):
+        rows = []
+        for k in range(CLIENTS):
+            decoded = server.decode(k, -STEP * data.gradient(read[k], k, draw))
+            rows.append(-decoded if k == 1 else decoded)
+            if kind == "fedasync":
+                apart = read[k] + rows[k] - model
+                model = model + 0.5 * min(1.0, tau / np.linalg.norm(apart)) * apart
+                read[k] = model
+        if kind != "fedasync":
+            model = model + np.median(rows, axis=0)
+            read = [model] * CLIENTS
+    np.testing.assert_allclose(made, model, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow(but=["fedavg"])

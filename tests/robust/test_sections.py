@@ -186,7 +186,8 @@ def test_what_makes_no_sense_is_refused_in_one_line(algorithm, sections, line):
         ({"aggregation": {"kind": "nearest_neighbor_mixing"}}, "aggregation.kind: expected mean, median,"),
         ({"aggregation": {"kind": "trimmed_mean", "tau": 1}}, "aggregation.tau: "),
         ({"aggregation": {"kind": "median"}, "compression": {"kind": "top_k"}},
-         "aggregation: expected null beside compression, found 'median'; a rule needs whole models: leave one out"),
+         "aggregation: expected null beside compressed gossip, found 'median'; neighbors average estimates that all of "
+         "them keep, which a rule would end: leave one out, or use a server"),
         ({"aggregation": {"kind": "median"},
           "algorithm": {**GOSSIP, "optimizer": {"kind": "momentum", "state": {"average": True}}}},
          "algorithm.optimizer.state.average: expected false with aggregation or attackers, found true"),

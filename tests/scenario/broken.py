@@ -257,8 +257,8 @@ BROKEN = [
     Broken(
         "rule_of_compressed_messages",
         "algorithm: {kind: decentralized_sgd}\ncompression: {kind: top_k}\naggregation: {kind: median}\n",
-        "{file}: aggregation: expected null beside compression, found 'median'; a rule needs whole models: "
-        "leave one out",
+        "{file}: aggregation: expected null beside compressed gossip, found 'median'; neighbors average estimates that "
+        "all of them keep, which a rule would end: leave one out, or use a server",
     ),
     Broken(
         "unknown_metric",
