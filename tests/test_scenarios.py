@@ -23,8 +23,8 @@ UPDATES = 32
 SHORT = [f"stop={{updates: {UPDATES}}}", f"evaluate={{every: {{updates: {UPDATES}}}}}"]
 #: Narrow steps are compiled sooner; convolutions are never batched, and slow without optimization.
 NARROW = "execution={width: 2}"
-CONVOLUTIONAL = ("lenet5", "cnn", "resnet", "vgg")
-LARGE = ("resnet", "vgg")  # minutes of compilation and evaluation on a CPU: prepared, but not run
+CONVOLUTIONAL = ("lenet5", "cnn", "resnet", "vgg", "mobilenet")
+LARGE = ("resnet", "vgg", "mobilenet")  # minutes of compilation and evaluation on a CPU: prepared, but not run
 
 
 @pytest.fixture(autouse=True, scope="module")

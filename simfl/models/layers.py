@@ -242,6 +242,39 @@ class Convolution(AbstractLayer):
 
 
 @dataclass(frozen=True)
+class Depthwise(Convolution):
+    """A convolution of each channel by itself, without bias.
+
+    `filters` equals `channels`, and z_c is the sum of w_c u_c over a patch. The weights are [channels, kernel, kernel].
+    """
+
+    @property
+    def _matrix(self) -> Dense:
+        return Dense(self.kernel**2, self.channels, False, self.init_kind)
+
+    @property
+    def layout(self) -> Layout:
+        """`channels * kernel^2` weights."""
+        return (("weights", (self.channels, self.kernel, self.kernel)),)
+
+    def outputs(self, params: Array, u: Array) -> Array:
+        """Sum w u over a patch, at every place of every channel."""
+        z = jnp.sum(params.reshape(self.channels, -1, 1) * u.reshape(self.channels, self.kernel**2, -1), axis=1)
+        return z.reshape(self.channels, self.output_side, self.output_side, -1)
+
+    def gradient_sum(self, u: Array, error: Array) -> Array:
+        """Sum over examples and places of e_c u_c."""
+        errors = error.reshape(self.channels, 1, -1)
+        return jnp.sum(errors * u.reshape(self.channels, self.kernel**2, -1), axis=2).reshape(-1)
+
+    def _gradients(self, u: Array, error: Array) -> Array:
+        b = error.shape[-1]
+        products = error.reshape(self.channels, 1, -1, b) * u.reshape(self.channels, self.kernel**2, -1, b)
+        gradients = products.sum(axis=2).reshape(-1, b).T
+        return jnp.where(jnp.abs(gradients) < UNBOUNDED, gradients, UNBOUNDED)
+
+
+@dataclass(frozen=True)
 class GroupNorm(AbstractLayer):
     """Group normalization: z = gain * u + bias, u normalized within each example.
 

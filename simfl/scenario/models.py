@@ -138,6 +138,19 @@ class Vgg(ModelConfig):
     )
 
 
+class MobileNet(ModelConfig):
+    """MobileNet (version 1) for CIFAR-10, with group normalization."""
+
+    convolutional: ClassVar[bool] = True
+    kind: Literal["mobilenet"] = variant("mobilenet")
+    channels: Annotated[tuple[Count, ...], Field(min_length=2)] = option(
+        (32, 64, 128, 256, 512, 1024), "channels of the first convolution and of each stage, multiples of 8"
+    )
+    blocks: Annotated[tuple[Count, ...], Field(min_length=1)] = option(
+        (1, 2, 2, 6, 2), "blocks of each stage: one number fewer than channels; later stages halve the side"
+    )
+
+
 class SequenceModel(ModelConfig):
     """Base of the models of sequences of tokens."""
 
@@ -182,4 +195,5 @@ class ExternalModel(ModelConfig, OwnCode):
         return self.targets == "values"
 
 
-CORE = Linear | Quadratic | Logistic | OneVsAll | Softmax | Svm | Mlp | Cnn | LeNet5 | ResNet | Vgg | Lstm | Transformer
+_OF_IMAGES = Cnn | LeNet5 | ResNet | Vgg | MobileNet
+CORE = Linear | Quadratic | Logistic | OneVsAll | Softmax | Svm | Mlp | _OF_IMAGES | Lstm | Transformer

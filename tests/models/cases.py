@@ -40,6 +40,7 @@ MODELS: dict[str, AbstractModel] = {
         "resnet", input_shape=(8, 8, 3), num_classes=10, channels=(8, 16), normalized_projections=True
     ),
     "vgg": build_model("vgg", input_shape=(8, 8, 3), num_classes=10, depth=11, channels=(8, 8, 8, 8, 8)),
+    "mobilenet": build_model("mobilenet", input_shape=(8, 8, 3), num_classes=10, channels=(8, 16, 8), blocks=(1, 1)),
     "lstm": build_model("lstm", input_shape=(4,), num_classes=5, width=3, layers=2, positions="last", l2=0.01),
     "transformer": build_model("transformer", input_shape=(4,), num_classes=5, width=4),
 }

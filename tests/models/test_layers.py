@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simfl.models.base import clipping_scale
-from simfl.models.layers import AbstractLayer, Convolution, Dense, GroupNorm, average_pool
+from simfl.models.layers import AbstractLayer, Convolution, Dense, Depthwise, GroupNorm, average_pool
 
 from .cases import quick_jit
 
@@ -20,6 +20,7 @@ CONVOLUTIONS = [
     Convolution(side=6, channels=2, filters=5, kernel=1, stride=2, bias=False),
     Convolution(side=9, channels=1, filters=2, kernel=5, stride=3, padding=2),
 ]
+DEPTHWISE = Depthwise(side=7, channels=4, filters=4, kernel=3, stride=2, padding=1, bias=False)
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -54,6 +55,7 @@ def test_convolution_equals_that_of_xla(layer: Convolution) -> None:
         (Dense(4, 3, bias=False), (4,)),
         (CONVOLUTIONS[0], (2, 7, 7)),
         (CONVOLUTIONS[1], (3, 8, 8)),
+        (DEPTHWISE, (4, 7, 7)),
         (GroupNorm(4, 6, groups=3), (6, 4, 4)),
     ],
     ids=lambda value: type(value).__name__,

@@ -21,6 +21,7 @@ def test_options_are_those_of_the_classes() -> None:
         "lenet5": ("activation",),
         "resnet": ("blocks", "channels", "normalized_projections"),
         "vgg": ("depth", "channels"),
+        "mobilenet": ("channels", "blocks"),
         "svm": ("intercept", "loss_kind"),
         "cnn": ("filters", "activation"),
         "lstm": ("positions", "width", "layers"),
@@ -38,8 +39,8 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
     (
         "sofmax",
         {},
-        "model: kind: expected one of cnn, lenet5, linear, logistic, lstm, mlp, one_vs_all, quadratic, resnet, "
-        "softmax, svm, transformer, vgg, found 'sofmax'; did you mean 'softmax'?",
+        "model: kind: expected one of cnn, lenet5, linear, logistic, lstm, mlp, mobilenet, one_vs_all, quadratic, "
+        "resnet, softmax, svm, transformer, vgg, found 'sofmax'; did you mean 'softmax'?",
     ),
     ("mlp", {"hiden": (3,)}, "model: mlp has no option 'hiden'; it takes hidden, activation; did you mean 'hidden'?"),
     ("lenet5", {"hidden": (3,)}, "model: lenet5 has no option 'hidden'; it takes activation"),
@@ -100,6 +101,12 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
         "vgg",
         {"input_shape": (32, 32, 3), "channels": (8,)},
         "vgg: channels: expected one number for each of 5 stages, found (8,)",
+    ),
+    (
+        "mobilenet",
+        {"input_shape": (32, 32, 3), "channels": (8, 8)},
+        "mobilenet: channels: expected 6 numbers, for the first convolution and each of 5 stages of blocks, "
+        "found (8, 8)",
     ),
     ("lstm", {"width": 0}, "lstm: width: expected an integer >= 1, found 0"),
     ("lstm", {"positions": "lst"}, "lstm: positions: expected all or last, found 'lst'; did you mean 'last'?"),

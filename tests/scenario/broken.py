@@ -723,8 +723,8 @@ BROKEN = [
     Broken(
         "binary_model",
         ADPSGD + "model: {kind: logistic}\n",
-        "{file}: model.kind: expected one_vs_all, softmax, svm, mlp, cnn, lenet5, resnet or vgg for the 10 classes of "
-        "data set 'digits', found 'logistic'; choose one of them",
+        "{file}: model.kind: expected one_vs_all, softmax, svm, mlp, cnn, lenet5, resnet, vgg or mobilenet for the 10 "
+        "classes of data set 'digits', found 'logistic'; choose one of them",
     ),
     Broken(
         "quadratic_model",
@@ -781,8 +781,8 @@ BROKEN = [
     Broken(
         "classes_of_a_regression",
         ADPSGD + "data: {set: libsvm, path: a9a, classes: [0, 1]}\nmodel: {kind: linear}\n",
-        "{file}: model.kind: expected logistic, one_vs_all, softmax, svm, mlp, cnn, lenet5, resnet or vgg for the "
-        "two classes of data set 'libsvm', found 'linear'; choose one of them",
+        "{file}: model.kind: expected logistic, one_vs_all, softmax, svm, mlp, cnn, lenet5, resnet, vgg or mobilenet "
+        "for the two classes of data set 'libsvm', found 'linear'; choose one of them",
     ),
     Broken(
         "labels_of_classes",

@@ -299,16 +299,17 @@ def test_numbers_include_the_papers():
 
 
 TABLE2 = {"VGG-19": (76.45, 7.42 / 300 / 50e3, 256), "ResNet-18": (42.63, 5.56 / 300 / 50e3, 256),
-          "LSTM": (164.62, 102.41 / 20 / 4.2e6, 128)}  # fmt: skip
+          "MobileNet": (12.27, 3.55 / 300 / 50e3, 256), "LSTM": (164.62, 102.41 / 20 / 4.2e6, 128)}  # fmt: skip
 """Megabytes of a model, hours for a sample, and samples of a batch."""
-PARAMETERS = {"softmax": 7850, "lenet5": 61706, "resnet": 77850, "lstm": 5512, "vgg": 20_035_018}
+PARAMETERS = {"softmax": 7850, "lenet5": 61706, "resnet": 77850, "lstm": 5512, "vgg": 20_035_018,
+              "mobilenet": 3_217_226}  # fmt: skip
 RESNET18 = 11_173_962
 
 
 @pytest.mark.parametrize("path", sorted((SCENARIOS / "adp2sgd").glob("*.yaml")), ids=lambda path: path.stem)
 def test_computing_and_messages_take_as_long_as_in_the_papers_table(path):
     scenario = load(path)
-    network = {"lstm": "LSTM", "resnet": "ResNet-18"}.get(scenario.model.kind, "VGG-19")
+    network = {"lstm": "LSTM", "resnet": "ResNet-18", "mobilenet": "MobileNet"}.get(scenario.model.kind, "VGG-19")
     megabytes, hours, samples = TABLE2[network]
     batch = scenario.algorithm.batch_size / (2 if "case3" in path.stem else 1)
     parameters = RESNET18 if path.stem.endswith("resnet18") else PARAMETERS[scenario.model.kind]
