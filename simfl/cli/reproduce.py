@@ -20,6 +20,7 @@ def reproduce(
     papers: Annotated[
         list[str] | None, Argument(metavar="PAPER", help="Names as --list shows them; all by default.")
     ] = None,
+    cifar: Annotated[bool, Option("--cifar", help="Studies on CIFAR-10, with the hours of the full scale.")] = False,
     quick: Annotated[bool, Option("--quick", help="Fewer settings: minutes instead of up to an hour.")] = False,
     jobs: Jobs = None,
     out: Results = Path("results"),
@@ -43,7 +44,8 @@ def reproduce(
         named = {argument_of(name): text for name, text in PAPERS.items()}
         screen.show_listing("papers", named, screen.output())
         return
-    selected = [find_paper(name) for name in dict.fromkeys(papers or PAPERS)]
+    names = papers or [name.removesuffix("_cifar") for name in PAPERS if name.endswith("_cifar") == cifar]
+    selected = [find_paper(name + "-cifar" * cifar) for name in dict.fromkeys(names)]
     check_data(selected)
     if dry_run:
         for paper in selected:
@@ -57,6 +59,8 @@ def reproduce(
         with sweep_progress(argument_of(paper.name), quiet) as tell:
             outcomes.append(run_study(paper, tell=tell, **options))
         show_verdicts(outcomes[-1])
+        for line in paper.scale() if paper.scale is not None else ():
+            print(line)
         if any(run.status == "missing" for run in outcomes[-1].swept.runs):
             break  # Ctrl-C ends all studies
     exit_after(run for outcome in outcomes for run in outcome.swept.runs)

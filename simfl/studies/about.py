@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from simfl import plugins
 from simfl.records.folder import RunFolder
 from simfl.records.sweeps import Sweep
 from simfl.version import __version__
@@ -57,6 +58,7 @@ def code_of(name: str, package: Path = _PACKAGE) -> str:
     scenarios. Comments, docstrings and blank lines do not count. A study whose stored digest differs is older than its
     code.
     """
+    name = plugins.names("studies").get(name, name)  # a folder may have several studies
     own = _with_imported_papers(name, package)
     imported = {module[1] for path in own for module in _imports_of(path)} & {"accounts", "attacks"}
     paths = [*own, *(package / module for module in MODULES)]

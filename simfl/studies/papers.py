@@ -216,7 +216,8 @@ class Paper:
     folder of its base scenarios; None: `scenarios/` of simfl's repository. `numbers` has, for every table, the numbers
     to compare with the paper's, and `figures`, by name, the caption and the function that draws. `shown` are the titles
     of tables that come before all others. `untested` are claims and numbers that cannot be tested here, with reasons,
-    and `deviations` are differences from the paper, a sentence each.
+    and `deviations` are differences from the paper, a sentence each. `scale` measures how long the paper's own scale
+    takes on this device, and says so in lines.
     """
 
     name: str
@@ -233,6 +234,7 @@ class Paper:
     deviations: tuple[str, ...] = ()
     later: Callable[[Runs, bool], Sequence[Experiment]] | None = None
     shown: tuple[str, ...] = ()
+    scale: Callable[[], Iterable[str]] | None = None
 
 
 def accuracy(run: Run) -> float:
