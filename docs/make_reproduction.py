@@ -36,34 +36,83 @@ README, RESULTS = ROOT / "README.md", ROOT / "results" / "README.md"
 BEGIN, END = "<!-- Written by docs/make_reproduction.py: begin -->", "<!-- end -->"
 
 
-class Front(NamedTuple):
-    """What the front page and README.md show of a paper.
+class Beside(NamedTuple):
+    """A number of a headline: what it is, what the paper says of it, and where the evidence of readings has it.
 
-    `shown` matches "part; row; column" of the measured numbers that have the paper's number beside them.
+    The groups of `measured` are the number and, where it is written apart, its interval.
     """
+
+    label: str
+    paper: str
+    measured: str
+
+
+class Front(NamedTuple):
+    """What the front page and README.md show of a paper: `numbers` has a list for each of its headlines."""
 
     short: str
     kind: str
     scenario: str
-    shown: str
+    numbers: tuple[tuple[Beside, ...], ...]
+
+
+VALUE = r"([-+]?[\d.]+ ± [\d.]+)"
+MEDIAN = r"([-+][\d.]+) \(median, ([^)]*)\)"
+
+
+def leads(*cases: str) -> tuple[Beside, ...]:
+    """Return Algorithm 2's leads over Algorithm 1, of which the paper prints the largest."""
+    return tuple(Beside(f"lead, {case}, points", "up to 15", rf"(?:^|; ){case}: ahead by {VALUE}") for case in cases)
+
+
+def slower(case: str, paper: str) -> Beside:
+    """Return how much longer SYNC takes in a case, which the paper says of its iterations."""
+    ratio = rf"case {case}: [^;]*which is ([\d.]+) times as much \(([\d. to]+)"
+    return Beside(f"case {case}: SYNC's time over A(DP)²SGD's, against that without a slow learner", paper, ratio)
 
 
 #: The five papers; the other studies share a page.
 FRONT = {
-    "adp2sgd": Front("A(DP)²SGD", "adpsgd", "adp2sgd/case2-adpsgd.yaml", r"A\(DP\)²SGD's lead over SYNC.*; LeNet-5$"),
+    "adp2sgd": Front(
+        "A(DP)²SGD", "adpsgd", "adp2sgd/case2-adpsgd.yaml", ((slower("I", "2"), slower("II", "10")),)
+    ),
     "without_replacement": Front(
         "without replacement", "deep_q_sgd", "without_replacement/deep-q-convex.yaml",
-        r"Table II, centered, clipped.*Algorithm [12], convex; M = (5|20)$",
+        (leads("convex, ε = 0.1", "convex, ε = 1", "strongly convex, ε = 0.1", "strongly convex, ε = 1"),),
     ),
     "proactive_dp": Front(
-        "Proactive DP", "async_fl", "proactive_dp/phishing-strongly.yaml", "Figures 11 and 12.*test accuracy, %$"
+        "Proactive DP", "async_fl", "proactive_dp/phishing-strongly.yaml",
+        ((
+            Beside("strongly convex, ε = 0.05, accuracy, %", "86", rf"^strongly[^;]*: {VALUE} % at ε = 0.05"),
+            Beside("strongly convex, no privacy, accuracy, %", "93", rf"^strongly[^;]*, {VALUE} % no privacy"),
+            Beside("strongly convex, points lost", "7", rf"^strongly[^;]*: {VALUE} points lost"),
+        ),),
     ),
     "mapa": Front(
-        "MAPA", "mapa", "mapa/usps-lr-mapa.yaml", r"Figure 6: MAPA's lead.*\) CNN.*G: (measured|4, unclipped);"
+        "MAPA", "mapa", "mapa/usps-lr-mapa.yaml",
+        (
+            (Beside("LR on USPS, ε = 0.1, lead over AUDP, points", "ahead, no number", rf": {VALUE} points ahead"),),
+            tuple(
+                Beside(f"from C = {one} less from C = {other}, points", '"nearly the same"',
+                       f"C = {one} and {other} .*? {VALUE}")
+                for one, other in ((200, 100), (200, 10), (100, 10))
+            ),
+        ),
     ),
     "async_fl": Front(
         "asynchronous FL", "async_fl", "async_fl/increasing-a9a-strongly.yaml",
-        r"Table 3.*; a9a, strongly convex, sum, equal speeds, with intercept; s = (50|200|500|1000)$",
+        (
+            (
+                Beside("a9a, rounds of 50 i, and of 50", '"fewer"', r"(\d+ rounds instead of \d+)"),
+                Beside("strongly convex, lead over 50, points", '"good accuracy"', f"a9a, strongly .*? {MEDIAN}"),
+                Beside("plain convex, lead over 50, points", '"good accuracy"', f"a9a, plain .*? {MEDIAN}"),
+            ),
+            tuple(
+                Beside(f"w8a, {kind} convex, lead over 16 with steps of 0.01, points", "ahead, no number",
+                       f"w8a, {kind} convex: {VALUE} points against 16, step 0.01")
+                for kind in ("strongly", "plain")
+            ),
+        ),
     ),
 }  # fmt: skip
 OTHERS = [name for name in PAPERS if name not in FRONT]
@@ -88,7 +137,8 @@ INTRODUCTION = f"""\
 
 After this page you know what holds of the headlines of five papers. A word says it, and a sentence says by how much.
 A paper leaves settings open: "nearest to the paper" is the choice nearest to its text, and "elsewhere" are other
-choices. [The rules](#how-a-claim-is-judged) are below, and [the other studies](reproduction-others.md) on a page.
+choices. Where two choices are equally near, "or" stands between their numbers. [The rules](#how-a-claim-is-judged) are
+below, and [the other studies](reproduction-others.md) on a page.
 """
 RULES = f"""\
 ## How a claim is judged
@@ -154,9 +204,9 @@ def headlines() -> Iterator[tuple[str, dict[str, str]]]:
         yield from ((name, claim) for claim in claims_of(name) if claim["headline"] == "true")
 
 
-def headline(name: str) -> dict[str, str]:
-    """Return the main headline claim of a paper."""
-    return next(claim for paper, claim in headlines() if paper == name)
+def headlines_of(name: str) -> list[dict[str, str]]:
+    """Return the headline claims of a paper, its main one first."""
+    return [claim for paper, claim in headlines() if paper == name]
 
 
 def glance() -> Iterator[str]:
@@ -182,15 +232,15 @@ def made_by() -> Iterator[str]:
 
 def card() -> Iterator[str]:
     """Yield README.md's table of the five papers."""
-    yield from ("| paper | algorithm | scenario | command | verdict on its headline | figure |", "|" + " --- |" * 6)
+    yield from ("| paper | algorithm | scenario | command | verdicts on its headlines | figure |", "|" + " --- |" * 6)
     for name, front in FRONT.items():
-        paper, claim = find_paper(name), headline(name)
+        paper, claims = find_paper(name), headlines_of(name)
         link = f"[{front.short}](docs/{paper.page}): {paper.title}"
         scenario = f"[{Path(front.scenario).stem}](scenarios/{front.scenario})"
-        figure = f"[figure](docs/{figure_of(name, claim)})"
+        figure = f"[figure](docs/{figure_of(name, claims[0])})"
         command = f"`simfl reproduce {argument_of(name)}`"
-        verdict = f"[**{claim['verdict']}**](docs/{page_of(name)}.md)"
-        yield f"| {link} | `{front.kind}` | {scenario} | {command} | {verdict} | {figure} |"
+        verdicts = ", ".join(f"[**{claim['verdict']}**](docs/{page_of(name)}.md)" for claim in claims)
+        yield f"| {link} | `{front.kind}` | {scenario} | {command} | {verdicts} | {figure} |"
 
 
 def figure_of(name: str, claim: dict[str, str]) -> str:
@@ -250,9 +300,11 @@ def pages() -> dict[str, str]:
     """Return the pages of docs/ by name."""
     lines = [INTRODUCTION]
     for name, front in FRONT.items():
-        paper, claim = find_paper(name), headline(name)
+        paper = find_paper(name)
         lines += [f"## {front.short[:1].upper()}{front.short[1:]}", "", f"{paper.title}. [What decides]({paper.page}), "
-                  f"[all claims]({page_of(name)}.md).", "", *entry(name, claim), *beside(name), ""]  # fmt: skip
+                  f"[all claims]({page_of(name)}.md).", ""]  # fmt: skip
+        for claim, numbers in zip(headlines_of(name), front.numbers, strict=True):
+            lines += [*entry(name, claim), *beside(name, claim, numbers), ""]
     others = ["# Other studies", "", NOTE, "", "After this page you know what holds of studies beside those of the "
               "[five papers](reproduction.md)."]  # fmt: skip
     for name in OTHERS:
@@ -274,19 +326,14 @@ def page_of(name: str = "") -> str:
     return f"reproduction-{name if name in FRONT else 'others'}"
 
 
-def beside(name: str) -> Iterator[str]:
-    """Yield a table of the paper's numbers that the front page shows, with the measured ones."""
-    keys = ("part", "row", "column")
-    rows = [row for row in rows_of(name) if row["paper"]]
-    rows = [row for row in rows if re.search(FRONT[name].shown, "; ".join(row[key] for key in keys))]
-    common = [key for key in keys if len({row[key] for row in rows}) == 1]
-    if rows:
-        yield from (f"| {', '.join(rows[0][key] for key in common)} | paper | here |", "| --- | --- | --- |")
-    for row in rows:
-        low, high = (f"{float(row[key] or row['ours']):.3g}" for key in ("low", "high"))
-        label = ", ".join(row[key] for key in keys if key not in common)
-        interval = f" ({low} to {high})" * (low != high)
-        yield f"| {label} | {float(row['paper']):.3g} | {float(row['ours']):.3g}{interval} |"
+def beside(name: str, claim: dict[str, str], numbers: Sequence[Beside]) -> Iterator[str]:
+    """Yield a table of what the paper says of a headline and what its readings nearest to the paper measure."""
+    readings = [row for row in rows_of(f"{name}-readings") if row["claim"] == claim["claim"] and row["own"] == "true"]
+    yield from ("| nearest to the paper | paper | here |", "| --- | --- | --- |")
+    for number in numbers:
+        found = [re.search(number.measured, row["evidence"]) for row in readings]
+        values = [match[1] + "".join(f" ({group})" for group in match.groups()[1:]) for match in found if match]
+        yield f"| {number.label} | {number.paper} | {' or '.join(dict.fromkeys(values))} |"
 
 
 def judged(name: str) -> Iterator[str]:

@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5908,
     "world": 5510,
 }
-MOST_LINES = {"core": 61676, "all": 89930, "tests": 68101}
+MOST_LINES = {"core": 61676, "all": 89930, "tests": 68105}
 
 
 @dataclass(frozen=True)
