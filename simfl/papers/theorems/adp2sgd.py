@@ -139,21 +139,14 @@ def private(seed: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-THEOREM1 = Statement(
-    Section("A(DP)²SGD, Theorem 1"),
-    "(1/T) Σ E|∇F(θᵗ)|² ≤ 2 (F(w⁰) - F*) K / (η T B) + 2 η L / (B K) · (ς² B + 6 υ² B² + d σ²)",
-    {PRINTED: first}, "mean of |∇F|²", axis="T, mini-batches of all workers",
-)  # fmt: skip
+AXIS = "T, mini-batches of all workers"
+THEOREM1 = Statement(Section("A(DP)²SGD, Theorem 1"), {PRINTED: first}, "mean of |∇F|²", axis=AXIS)
 PROPOSITION1 = Statement(
-    Section("A(DP)²SGD, Proposition 1", ("T = {}",)),
-    "with η = K / (B √T), (1/T) Σ E|∇F(θᵗ)|² ≤ (2 (F(w⁰) - F*) + 2 L (ς²/B + 6 υ² + d σ²/B²)) / √T",
-    {PRINTED: second}, "mean of |∇F|²", rate=-0.5, swept=True, axis="T, mini-batches of all workers",
-)  # fmt: skip
+    Section("A(DP)²SGD, Proposition 1", ("T = {}",)), {PRINTED: second}, "mean of |∇F|²", -0.5, swept=True, axis=AXIS
+)
 PROPOSITION2 = Statement(
-    Section("A(DP)²SGD, Proposition 2", ("seed {}",)),
-    "E|∇F(θ)|² ≤ C₄ G √(d L (F(w⁰) - F* + L (ς²/B + 6 υ²)) ln(1/δ)) / (K n ε), C₄ = 4 √5 (1 + 1 / (B² μ (1 - μ)))",
-    {PRINTED: third}, "mean of |∇F|²", axis="T",
-)  # fmt: skip
+    Section("A(DP)²SGD, Proposition 2", ("seed {}",)), {PRINTED: third}, "mean of |∇F|²", axis=AXIS
+)
 STATEMENTS = (THEOREM1, PROPOSITION1, PROPOSITION2)
 
 

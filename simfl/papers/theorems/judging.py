@@ -58,7 +58,6 @@ class Statement:
 
     Attributes:
         section: its title is the theorem's name.
-        text: what it says, with its constants.
         forms: how the bound is read -> a run's curve; a measure raises `ConditionError` if a precondition fails.
         quantity: what is bounded, in words or signs.
         rate: the exponent that the paper states, None: that of the bound itself.
@@ -68,7 +67,6 @@ class Statement:
     """
 
     section: Section
-    text: str
     forms: Mapping[str, Measure]
     quantity: str
     rate: float | None = None
@@ -183,17 +181,17 @@ def averages(steps: Floats, values: Floats) -> Floats:
 
 
 def claims_of(figure: str, *statements: Statement) -> Iterator[PaperClaim]:
-    """Yield a claim for each theorem: its bound holds. The first one is a headline."""
-    for number, own in enumerate(statements):
-        yield PaperClaim(f"{own.section.title}: {own.text}.", _check(holds, own), number == 0, figure)
+    """Yield a claim for each theorem: its bound holds."""
+    for own in statements:
+        yield PaperClaim(f"{own.section.title}: the bound holds.", _check(holds, own), figure=figure)
 
 
 def worth_of(
     paper: str, figure: str, statements: Sequence[Statement], rates: Sequence[Statement]
 ) -> Iterator[PaperClaim]:
     """Yield a claim that bounds say something, and one about rates."""
-    said = f"{paper}: bounds get below the value of the starting model (else they are vacuous)."
-    yield PaperClaim(said, _check(informs, *statements, named=True), figure=figure)
+    said = f"{paper}: bounds get below the value of the starting model."
+    yield PaperClaim(said, _check(informs, *statements, named=True), paper == "A(DP)²SGD", figure)
     yield PaperClaim(
         f"{paper}: what is bounded falls as fast as stated.", _check(falls, *rates, named=True), figure=figure
     )

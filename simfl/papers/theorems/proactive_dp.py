@@ -40,7 +40,7 @@ def graph(run: Run, captioned: bool) -> Curve:
 
 UTILITY = Section("Proactive DP, utility graph", ("σ = {:g}",))
 GRAPH = Statement(
-    UTILITY, "the best case a² C² σ² tr(H)/2 is at most the suboptimality of the run that it foretells",
+    UTILITY,
     {"a = the last step, by the text": partial(graph, captioned=False),
      "a = 1, by the captions": partial(graph, captioned=True)},
     "best case (bound: the run)", swept=True, axis="σ",

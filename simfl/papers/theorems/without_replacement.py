@@ -94,28 +94,17 @@ def _forms(theorem: str) -> dict[str, partial[Curve]]:
     }
 
 
+GAP, PASS = "mean of F - F*", "n, with one pass and η ~ 1/√n"
 THEOREM3 = Statement(
-    Section("Without replacement, Theorem 3", ("n = {}",)),
-    "mean of E F(w_t) - F* ≤ R²/(2 η T) + B² η/2 + 4 ln(1.25/δ) η L²/(ε² b²) + 2 (2 + 12 √2) R L/3 · "
-    "(√(b T)/n + 2/(√n + √(n - b T)))",
-    _forms("3"), "mean of F - F*", rate=-0.5, swept=True, axis="n, with one pass and η ~ 1/√n",
-)  # fmt: skip
-THEOREM4 = Statement(
-    Section("Without replacement, Theorem 4"),
-    "mean of E F(w_t) - F* ≤ 2 (2 + 12 √2)² B²/(γ T) · (3/(2b) + 4/n + (1/b + 2/n) ln(n/(n - b (T - 1)))) + "
-    "2 G² (ln T + 1)/(γ T) + 8 ln(1.25/δ) L² (ln T + 1)/(b² ε² γ T)",
-    _forms("4"), "mean of F - F*", axis="T, batches",
-)  # fmt: skip
+    Section("Without replacement, Theorem 3", ("n = {}",)), _forms("3"), GAP, rate=-0.5, swept=True, axis=PASS
+)
+THEOREM4 = Statement(Section("Without replacement, Theorem 4"), _forms("4"), GAP, axis="T, batches")
 THEOREM6 = Statement(
-    Section("Without replacement, Theorem 6", ("n = {}",)),
-    "mean of E F(p_L w^L + p_G w^G) - F* ≤ (M + 1) R²/(4 T η) + η B² + 4 ln(1.25/δ) η L² n_G/(b² ε²) + sampling",
-    _forms("6"), "p_G × mean of F - F*", rate=-0.5, swept=True, axis="n, with one pass and η ~ 1/√n",
-)  # fmt: skip
+    Section("Without replacement, Theorem 6", ("n = {}",)), _forms("6"), f"p_G × {GAP}", -0.5, swept=True, axis=PASS
+)
 THEOREM7 = Statement(
-    Section("Without replacement, Theorem 7"),
-    "Σ E|w^L - w*|² + E|w^G - w*|² ≤ O(M B²/(a² t) + M B² ln t/(a² b t) + …)",
-    {PRINTED: seventh}, "|w^G - w*|² (bound: ln t / t)", axis="t, rounds",
-)  # fmt: skip
+    Section("Without replacement, Theorem 7"), {PRINTED: seventh}, "|w^G - w*|² (bound: ln t / t)", axis="t, rounds"
+)
 STATEMENTS = (THEOREM3, THEOREM4, THEOREM6)
 
 

@@ -171,7 +171,7 @@ def test_a_recipe_for_a_smoother_problem_does_not_apply():
 
 def judged(judge, curve, *values, **options):
     """Return the only reading of one cell, whose runs are numbers."""
-    own = Statement(Section("s"), "x", {"as printed": curve}, "x", **options)
+    own = Statement(Section("s"), {"as printed": curve}, "x", **options)
     (reading,) = own.readings(Runs({Experiment(own.section, ("all",), ""): dict(enumerate(values, start=1))}), judge)
     return reading
 
@@ -208,7 +208,7 @@ def test_a_slope_is_compared_with_the_rate(power, held, rate):
 
 def test_a_swept_curve_has_the_last_point_of_each_cell_for_seeds_that_all_have():
     section = Section("s", ("{}",))
-    own = Statement(section, "x", {"as printed": lambda run: Curve(AT, AT * run, AT, run)}, "x", swept=True)
+    own = Statement(section, {"as printed": lambda run: Curve(AT, AT * run, AT, run)}, "x", swept=True)
     runs = Runs({Experiment(section, ("all", n), ""): {1: n, 2: 2 * n, n: 7} for n in (10, 20)})
     first, second = own.curves(runs, "all", "as printed")
     assert first.steps.tolist() == [10.0, 20.0]
