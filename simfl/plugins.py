@@ -46,7 +46,7 @@ class Plugin:
 
     Attributes:
         summary: one line for `simfl list`.
-        configs: modules with sections of a scenario, subclasses of `AlgorithmConfig`, `ModelConfig`, `DataConfig`,
+        configs: modules with sections of a scenario, subclasses of `AlgorithmConfig`, `DataConfig`,
             `MechanismConfig` or `TopologyConfig`.
         algorithms: modules with subclasses of `simfl.algorithms.Algorithm` that have a `kind`.
         kinds: modules with subclasses of `simfl.assembly.kinds.Kind`.

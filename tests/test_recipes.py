@@ -226,17 +226,14 @@ from typing import ClassVar
 from simfl.models.base import Array
 from simfl.models.layers import AbstractLayer, Dense
 from simfl.models.layered import AbstractClassifier, Pass
+from simfl.scenario.fields import Count, option
 
 
 @dataclass(frozen=True)
 class Bottleneck(AbstractClassifier):
-    """Two dense layers.
+    """Two dense layers."""
 
-    Args:
-        units: of the narrow layer.
-    """
-
-    units: int = 4
+    units: Count = option(4, "of the narrow layer")
 
     kind: ClassVar[str] = "bottleneck"
     summary: ClassVar[str] = "a linear network through a few units"
@@ -252,25 +249,6 @@ class Bottleneck(AbstractClassifier):
         return apply(apply(x.reshape(x.shape[0], -1)))
 ''',
     },
-    changes=(
-        (
-            "simfl/scenario/models.py",
-            "class Softmax(ModelConfig):",
-            '''class Bottleneck(ModelConfig):
-    """A linear network through a few units."""
-
-    kind: Literal["bottleneck"] = variant("bottleneck")
-    units: Count = Field(default=4, description="of the narrow layer")
-
-
-class Softmax(ModelConfig):''',
-        ),
-        (
-            "simfl/scenario/models.py",
-            "CORE = Linear",
-            "CORE = Bottleneck | Linear",
-        ),
-    ),
 )
 
 DATA_SET = Recipe(

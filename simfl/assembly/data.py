@@ -233,7 +233,7 @@ def model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abstrac
             f"model.kind: expected one of {', '.join(kinds)} for data set '{dataset.name}', which holds {held}, found "
             f"'{scenario.model.kind}'"
         )
-    options = scenario.model.model_dump(exclude={"kind", "l2"})
+    options = scenario.model.arguments()
     if "curvature" in model_options(scenario.model.kind):
         h = dataset.curvature
         options["curvature"] = None if h is None else tuple(float(c) for c in h)

@@ -19,13 +19,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from simfl.models.lazy import jax, jnp, lax
+from simfl.models.lazy import jax, jnp, lax, np
 from simfl.plugins import is_simfls
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Array: TypeAlias = "jax.Array"
 """An array on the device, or its tracer."""

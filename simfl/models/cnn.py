@@ -8,12 +8,13 @@ does not specify the pooling; here it is average pooling.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from simfl.models.base import Array
 from simfl.models.layered import ACTIVATIONS, AbstractImageClassifier, Pass
 from simfl.models.layers import AbstractLayer, Convolution, Dense, average_pool
 from simfl.models.mlp import check_activation, initial_of
+from simfl.scenario.fields import Count, option
 
 KERNEL = 5
 SMALLEST = 16
@@ -28,11 +29,12 @@ class CNN(AbstractImageClassifier):
     weights [out, ...] by rows, then its biases [out]. The activation functions, "relu" or "tanh", follow the poolings.
     """
 
-    filters: tuple[int, int] = (10, 10)
-    activation: str = "relu"
+    filters: tuple[Count, Count] = option((10, 10), "number of filters of each of the two 5 x 5 convolutions")
+    activation: Literal["relu", "tanh"] = option("relu", "non-linearity: relu or tanh")
 
     kind: ClassVar[str] = "cnn"
-    summary: ClassVar[str] = "two small convolutions and a dense layer, for square images"
+    summary: ClassVar[str] = "the CNN of the MAPA paper, for images"
+    note: ClassVar[str] = "It has two small convolutions with pooling and a dense layer."
     smallest: ClassVar[int] = 4
 
     def __post_init__(self) -> None:

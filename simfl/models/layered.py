@@ -19,12 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from simfl.models import base
 from simfl.models.base import AbstractModel, Array, Layout, SumOfExamples
 from simfl.models.layers import AbstractLayer, Convolution, Dense
-from simfl.models.lazy import jax, jnp
+from simfl.models.lazy import jax, jnp, np
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": lambda z: jax.nn.relu(z),  # JAX is not imported here, see `simfl.models.lazy`

@@ -3,13 +3,14 @@
 A model's size, layout and options are plain arithmetic. `simfl validate` and `simfl list` need no more, and importing
 JAX takes longer than all they do. Modules that describe models write
 
-    from simfl.models.lazy import jax, jnp
+    from simfl.models.lazy import jax, jnp, np
 
 and use these names as usual. Modules that only compute import JAX itself.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from types import ModuleType
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from simfl.errors import RunError, ScenarioError
 
-__all__ = ["jax", "jnp", "lax", "start_jax"]
+__all__ = ["jax", "jnp", "lax", "np", "start_jax"]
 
 #: The settings of JAX that simfl needs: with others, runs end midway or have other tables.
 SETTINGS: dict[str, Any] = {
@@ -101,16 +102,18 @@ def check_settings() -> None:
 
 
 class _Lazy(ModuleType):
-    """A module of JAX that is imported when one of its names is first read."""
+    """A module that is imported when one of its names is first read."""
 
     def __getattr__(self, name: str) -> Any:
-        start_jax()
-        return getattr(sys.modules[self.__name__], name)
+        if self.__name__ != "numpy":
+            start_jax()
+        return getattr(importlib.import_module(self.__name__), name)
 
 
 if TYPE_CHECKING:
     import jax
     import jax.numpy as jnp
+    import numpy as np
     from jax import lax
 else:
-    jax, jnp, lax = _Lazy("jax"), _Lazy("jax.numpy"), _Lazy("jax.lax")
+    jax, jnp, lax, np = _Lazy("jax"), _Lazy("jax.numpy"), _Lazy("jax.lax"), _Lazy("numpy")

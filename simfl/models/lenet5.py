@@ -8,12 +8,13 @@ pooling has no weights, and the outputs are logits with cross-entropy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from simfl.models.base import Array
 from simfl.models.layered import ACTIVATIONS, AbstractImageClassifier, Pass
 from simfl.models.layers import AbstractLayer, Convolution, Dense, average_pool
 from simfl.models.mlp import check_activation, initial_of
+from simfl.scenario.fields import option
 
 SIDE = 32
 """Side of the network's input; smaller images are padded with zeros, as in the paper."""
@@ -27,10 +28,10 @@ class LeNet5(AbstractImageClassifier):
     weights [out, ...] by rows, then its biases [out]. `activation` is "relu" or "tanh" (the paper's).
     """
 
-    activation: str = "relu"
+    activation: Literal["relu", "tanh"] = option("relu", "non-linearity: relu or tanh (the paper's)")
 
     kind: ClassVar[str] = "lenet5"
-    summary: ClassVar[str] = "LeNet-5, convolutional, for square images up to 32 x 32"
+    summary: ClassVar[str] = "LeNet-5, a small convolutional network for images"
     largest: ClassVar[int | None] = SIDE
 
     def __post_init__(self) -> None:

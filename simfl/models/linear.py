@@ -8,15 +8,19 @@ from typing import ClassVar
 from simfl.models.base import Array
 from simfl.models.layered import AbstractLinear
 from simfl.models.lazy import jnp
+from simfl.scenario.fields import Flag, option
 
 
 @dataclass(frozen=True)
 class Linear(AbstractLinear):
     """Least squares; layout: w [p], then b if there is an intercept."""
 
+    intercept: Flag = option(True, "add a constant term")
+
     kind: ClassVar[str] = "linear"
     one_output: ClassVar[bool] = True
-    summary: ClassVar[str] = "linear regression by least squares, convex"
+    summary: ClassVar[str] = "linear regression with the squared error"
+    tasks: ClassVar[tuple[str, ...]] = ("regression", "unknown")
     fits_targets: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

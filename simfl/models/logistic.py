@@ -11,15 +11,19 @@ from typing import ClassVar
 from simfl.models.base import Array
 from simfl.models.layered import AbstractLinear
 from simfl.models.lazy import jax, jnp
+from simfl.scenario.fields import Flag, option
 
 
 @dataclass(frozen=True)
 class Logistic(AbstractLinear):
     """Logistic regression for two classes; layout: w [p], then b with an intercept."""
 
+    intercept: Flag = option(True, "add a constant term")
+
     kind: ClassVar[str] = "logistic"
     one_output: ClassVar[bool] = True
-    summary: ClassVar[str] = "binary logistic regression, convex (strongly with l2 > 0)"
+    summary: ClassVar[str] = "binary logistic regression"
+    tasks: ClassVar[tuple[str, ...]] = ("binary", "unknown")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,6 +19,7 @@ from simfl.models.base import Array, Layout, masked
 from simfl.models.layers import PRECISION
 from simfl.models.lazy import jax, jnp
 from simfl.models.sequence import AbstractSequenceModel
+from simfl.scenario.fields import Count, option
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,11 @@ class LSTM(AbstractSequenceModel):
     (Jozefowicz et al. 2015). `width` is the number of units of each of the stacked `layers`.
     """
 
-    width: int = 64
-    layers: int = 1
+    width: Count = option(64, "number of units of each layer")
+    layers: Count = option(1, "number of layers")
 
     kind: ClassVar[str] = "lstm"
-    summary: ClassVar[str] = "long short-term memory over sequences of characters, for the next one"
+    summary: ClassVar[str] = "LSTM over the characters of a text, to predict the next one"
 
     @property
     def layout(self) -> Layout:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from simfl.errors import nearest
 from simfl.models.base import Array
 from simfl.models.layered import ACTIVATIONS, AbstractClassifier, Pass
 from simfl.models.layers import AbstractLayer, Dense
+from simfl.scenario.fields import Counts, option
 
 
 @dataclass(frozen=True)
 class MLP(AbstractClassifier):
     """Perceptron; layout: per layer W [out, in] by rows, then b [out].
 
-    Initial weights are Gaussian: He's variance 2/in before relu, Glorot's 2/(in + out) elsewhere; biases 0. `hidden`
-    are the units of one or more hidden layers; `activation` is "relu" or "tanh".
+    Initial weights are Gaussian: He's variance 2/in before relu, Glorot's 2/(in + out) elsewhere; biases 0.
     """
 
-    hidden: tuple[int, ...] = (64,)
-    activation: str = "relu"
+    hidden: Counts = option((64,), "width of each hidden layer, from the input on")
+    activation: Literal["relu", "tanh"] = option("relu", "non-linearity of the hidden layers: relu or tanh")
 
     kind: ClassVar[str] = "mlp"
-    summary: ClassVar[str] = "multi-layer perceptron with hidden layers of any size"
+    summary: ClassVar[str] = "a multi-layer perceptron"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,6 +16,7 @@ from simfl.models.layered import AbstractImageClassifier, Pass
 from simfl.models.layers import AbstractLayer, Convolution, Dense, Depthwise, GroupNorm
 from simfl.models.lazy import jax
 from simfl.models.resnet import GROUP_CHANNELS, check_channels, normalized
+from simfl.scenario.fields import Counts, option
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,15 @@ class MobileNet(AbstractImageClassifier):
     [out, in, 1, 1] and their normalization; finally the dense layer. No convolution has a bias.
     """
 
-    channels: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
-    blocks: tuple[int, ...] = (1, 2, 2, 6, 2)
+    channels: Counts = option(
+        (32, 64, 128, 256, 512, 1024), "channels of the first convolution and of each stage, multiples of 8"
+    )
+    blocks: Counts = option(
+        (1, 2, 2, 6, 2), "blocks of each stage: one number fewer than channels; later stages halve the side"
+    )
 
     kind: ClassVar[str] = "mobilenet"
-    summary: ClassVar[str] = "MobileNet with group normalization, for CIFAR-10"
+    summary: ClassVar[str] = "MobileNet (version 1) for CIFAR-10, with group normalization"
     max_batch: ClassVar[int] = 64
     cpu_batch: ClassVar[int] = 8
 

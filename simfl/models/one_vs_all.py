@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from simfl.models.base import AbstractModel, Array, Layout, clipping_scale, count_unbounded, masked
 from simfl.models.layers import PRECISION, squares
-from simfl.models.lazy import jax, jnp
+from simfl.models.lazy import jax, jnp, np
 from simfl.models.logistic import Logistic
+from simfl.scenario.fields import Flag, option
 
 
 @dataclass(frozen=True)
@@ -26,10 +25,10 @@ class OneVsAll(AbstractModel):
     `l2` penalizes the intercepts like the rest.
     """
 
-    intercept: bool = True
+    intercept: Flag = option(True, "add a constant term to each task")
 
     kind: ClassVar[str] = "one_vs_all"
-    summary: ClassVar[str] = "one binary logistic regression per class, the largest score wins; convex"
+    summary: ClassVar[str] = "a binary logistic regression for each class; the largest score wins"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,10 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from simfl.models.base import AbstractModel, Array, masked
-from simfl.models.lazy import jnp
+from simfl.models.lazy import jnp, np
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,11 @@ class Quadratic(AbstractModel):
     curvature: tuple[float, ...] | float | None = 1.0
 
     kind: ClassVar[str] = "quadratic"
-    summary: ClassVar[str] = "quadratic around the points of the data, with known optimum"
+    summary: ClassVar[str] = "the loss 1/2 (w - a_i)^T H (w - a_i) of each example a_i"
+    note: ClassVar[str] = (
+        "H has the curvatures of the data set quadratic. Problems given as matrices have 1/2 w^T A_i w - b_i^T w."
+    )
+    tasks: ClassVar[tuple[str, ...]] = ("points",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

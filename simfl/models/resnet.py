@@ -16,6 +16,7 @@ from simfl.models.base import Array
 from simfl.models.layered import AbstractImageClassifier, Pass
 from simfl.models.layers import AbstractLayer, Convolution, Dense, GroupNorm
 from simfl.models.lazy import jax
+from simfl.scenario.fields import Count, Counts, Flag, option
 
 GROUP_CHANNELS = 8
 """Channels of a normalization group."""
@@ -50,12 +51,17 @@ class ResNet(AbstractImageClassifier):
     [channels] and then biases [channels]. For CIFAR-10 the default has 77,850 parameters, ResNet-18 11,173,962.
     """
 
-    blocks: int = 1
-    channels: tuple[int, ...] = (16, 32, 64)
-    normalized_projections: bool = False
+    blocks: Count = option(1, "residual blocks in each stage: 2 stages * blocks + 2 layers")
+    channels: Counts = option(
+        (16, 32, 64), "channels of each stage, multiples of 8; each stage after the first halves the side"
+    )
+    normalized_projections: Flag = option(
+        False, "normalize the 1 x 1 projections between stages, too, as ResNet-18 does"
+    )
 
     kind: ClassVar[str] = "resnet"
-    summary: ClassVar[str] = "small residual network with group normalization, for CIFAR-10"
+    summary: ClassVar[str] = "a residual convolutional network for CIFAR-10, with group normalization"
+    note: ClassVar[str] = "ResNet-18 is {blocks: 2, channels: [64, 128, 256, 512], normalized_projections: true}."
     max_batch: ClassVar[int] = 64
     cpu_batch: ClassVar[int] = 8
 

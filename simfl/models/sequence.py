@@ -17,13 +17,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
-
-import numpy as np
+from typing import ClassVar, Literal
 
 from simfl.errors import nearest
 from simfl.models.base import AbstractModel, Array, Layout
-from simfl.models.lazy import jax, jnp
+from simfl.models.lazy import jax, jnp, np
+from simfl.scenario.fields import option
 
 POSITIONS = ("all", "last")
 
@@ -36,8 +35,11 @@ class AbstractSequenceModel(AbstractModel):
     override `first`. The loss covers "all" `positions`, or the "last" one.
     """
 
-    positions: str = "all"
+    positions: Literal["all", "last"] = option(
+        "all", "whether the loss of an example is the mean over all places of its window, or that of the last one"
+    )
 
+    tasks: ClassVar[tuple[str, ...]] = ("tokens", "unknown")
     tokens: ClassVar[bool] = True
     metric_names: ClassVar[tuple[str, ...]] = ("bits_per_token",)
 

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfl.models.layered import AbstractClassifier, AbstractLinear
+from simfl.scenario.fields import Flag, option
 
 
 @dataclass(frozen=True)
 class Softmax(AbstractLinear, AbstractClassifier):
     """Softmax regression; layout: W [c, p] by rows, then b [c] with an intercept."""
 
+    intercept: Flag = option(True, "add a constant term to each class")
+
     kind: ClassVar[str] = "softmax"
-    summary: ClassVar[str] = "softmax regression for any number of classes, convex"
+    summary: ClassVar[str] = "softmax regression over the classes"

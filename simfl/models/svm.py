@@ -11,12 +11,13 @@ first of equally wrong classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from simfl.errors import nearest
 from simfl.models.base import Array
 from simfl.models.layered import AbstractClassifier, AbstractLinear
 from simfl.models.lazy import jnp
+from simfl.scenario.fields import Flag, option
 
 LOSSES = ("crammer_singer", "one_vs_rest")
 
@@ -25,10 +26,14 @@ LOSSES = ("crammer_singer", "one_vs_rest")
 class SVM(AbstractLinear, AbstractClassifier):
     """Linear hinge-loss classifier; layout: W [c, p] by rows, then b [c]."""
 
-    loss_kind: str = "crammer_singer"
+    intercept: Flag = option(True, "add a constant term to each class")
+    loss_kind: Literal["crammer_singer", "one_vs_rest"] = option(
+        "crammer_singer",
+        "hinge of the margin to the worst other class (crammer_singer), or one hinge for each class (one_vs_rest)",
+    )
 
     kind: ClassVar[str] = "svm"
-    summary: ClassVar[str] = "linear support vector machine for any number of classes, hinge loss, convex"
+    summary: ClassVar[str] = "a linear support vector machine over the classes"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,6 +19,7 @@ from simfl.models.base import Array, Layout
 from simfl.models.layers import PRECISION
 from simfl.models.lazy import jax, jnp
 from simfl.models.sequence import AbstractSequenceModel
+from simfl.scenario.fields import Count, option
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,12 @@ class Transformer(AbstractSequenceModel):
     `heads` divide the width.
     """
 
-    width: int = 32
-    layers: int = 1
-    heads: int = 2
+    width: Count = option(32, "width of the embeddings")
+    layers: Count = option(1, "number of blocks; each has attention, and a perceptron with 4 width hidden units")
+    heads: Count = option(2, "number of heads of attention, a divisor of width")
 
     kind: ClassVar[str] = "transformer"
-    summary: ClassVar[str] = "small transformer over sequences of characters, for the next one"
+    summary: ClassVar[str] = "a small transformer over the characters of a text, which predicts the next one"
 
     def __post_init__(self) -> None:
         super().__post_init__()

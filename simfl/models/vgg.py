@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from simfl.models.base import Array
 from simfl.models.layered import AbstractImageClassifier, Pass
 from simfl.models.layers import AbstractLayer, Dense
 from simfl.models.lazy import jax, jnp
 from simfl.models.resnet import check_channels, normalized
+from simfl.scenario.fields import FiveCounts, option
 
 #: Convolutions of the five stages, by the number of layers that have weights in the paper.
 CONVOLUTIONS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
@@ -29,11 +30,11 @@ class VGG(AbstractImageClassifier):
     [out, in, 3, 3] without bias, then gains and biases of its normalization; finally the dense layer.
     """
 
-    depth: int = 19
-    channels: tuple[int, ...] = (64, 128, 256, 512, 512)
+    depth: Literal[11, 13, 16, 19] = option(19, "layers with weights in the paper, of which three were dense")
+    channels: FiveCounts = option((64, 128, 256, 512, 512), "channels of each of the five stages, multiples of 8")
 
     kind: ClassVar[str] = "vgg"
-    summary: ClassVar[str] = "VGG-11 to VGG-19 with group normalization, for CIFAR-10"
+    summary: ClassVar[str] = "VGG-11, 13, 16 or 19 for CIFAR-10, with group normalization and one dense layer"
     max_batch: ClassVar[int] = 64
     cpu_batch: ClassVar[int] = 8
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from simfl.catalogue import attached, classes_in
-from simfl.scenario import algorithms, data, models, privacy, topologies
+from simfl.scenario import algorithms, data, privacy, topologies
 from simfl.scenario.algorithms import AlgorithmConfig, ExternalAlgorithm
 from simfl.scenario.data import DataConfig, ExternalData
 from simfl.scenario.fields import ByKind, Config, members_of
-from simfl.scenario.models import ExternalModel, ModelConfig
 from simfl.scenario.privacy import MechanismConfig
 from simfl.scenario.topologies import TopologyConfig
 
@@ -29,7 +28,6 @@ def _union(core: Any, base: type[Config], choice: ByKind) -> Any:
 if TYPE_CHECKING:
     Algorithm = AlgorithmConfig
     Data = DataConfig
-    Model = ModelConfig
     Privacy = MechanismConfig
     Topology = TopologyConfig
 else:
@@ -39,6 +37,5 @@ else:
         Union[(*_named, ExternalAlgorithm)], ByKind(external=ExternalAlgorithm, listed_by="simfl list algorithms")
     ]
     Data = _union(data.CORE, DataConfig, ByKind("set", default="digits", external=ExternalData, renew=data.renewed))
-    Model = _union(models.CORE, ModelConfig, ByKind(default="softmax", external=ExternalModel))
     Privacy = _union(privacy.CORE, MechanismConfig, ByKind("mechanism", default="gaussian", renew=privacy.renewed))
     Topology = _union(topologies.CORE, TopologyConfig, ByKind(default="ring"))

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 
 from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.local_rounds import LocalRoundsConfig
-from simfl.scenario.catalogues import Algorithm, Data, Model
+from simfl.scenario.catalogues import Algorithm, Data
 from simfl.scenario.compression import WITH_GAMMA
 from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.scenario.data import RealData, SyntheticData, Table, TargetKind
 from simfl.scenario.distributions import ListedFactors
 from simfl.scenario.fields import kind_of, members_of
 from simfl.scenario.meetings import ANY, OF_MESSAGES, OF_SUMS, excluded
-from simfl.scenario.models import ExternalModel, ModelConfig
+from simfl.scenario.models import ExternalModel, Model, ModelConfig
 from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, Resample
 from simfl.scenario.privacy import Accounted, CohortGaussian
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion

@@ -515,6 +515,8 @@ def _fraction(value: object) -> object:
 
 
 Count = Annotated[int, Within(at_least=1)]
+Counts = Annotated[tuple[Count, ...], Field(min_length=1)]
+FiveCounts = Annotated[tuple[Count, ...], Field(min_length=5, max_length=5)]
 Index = Annotated[int, Within(at_least=0)]
 Number = Annotated[float, Within()]
 AtLeastOne = Annotated[float, Within(at_least=1)]

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from simfl.errors import ScenarioError
 from simfl.scenario import checks
 from simfl.scenario.availability import Absence
-from simfl.scenario.catalogues import Algorithm, Data, Model, Privacy, Topology
+from simfl.scenario.catalogues import Algorithm, Data, Privacy, Topology
 from simfl.scenario.clients import Population, Slowdown
 from simfl.scenario.compression import Compression
 from simfl.scenario.control import Evaluate, Every, Execution, Init, Record, Stop
@@ -24,7 +24,7 @@ from simfl.scenario.data import Digits
 from simfl.scenario.errors import lines, problems_of
 from simfl.scenario.fields import DISCRIMINATORS, Config, Short, Within, kind_of, members_of, option
 from simfl.scenario.links import Links, Server
-from simfl.scenario.models import Softmax
+from simfl.scenario.models import Model, ModelConfig
 from simfl.scenario.overrides import Override, apply_override, path_of
 from simfl.scenario.problems import InvalidValueError, Path, Problem, invalid, show
 from simfl.scenario.regions import Regions
@@ -66,7 +66,7 @@ class Scenario(Config):
         None, "the seed of initial model, mini-batches and noise; null: `seed`, which all other draws depend on"
     )
     data: Data = option(Digits(), "data set and how it is divided over the clients")
-    model: Model = option(Softmax(), "the model that is trained")
+    model: Model = option(ModelConfig.variants["softmax"](), "the model that is trained")
     init: Init | None = option(None, "the initial model; null: as `model` draws it from the seed")
     clients: Annotated[Population, Short("count")] = option(
         Population(), "how many clients there are and how fast they compute"

@@ -26,7 +26,7 @@ from simfl.scenario.problems import spell
 
 
 class ClassSection(Config):
-    """Base of sections that name a class by `kind`, and have its options beside the fields of their base."""
+    """Base of sections that name a class by `kind` and have its options."""
 
     #: The class that a section is made of.
     item: ClassVar[Any] = None
@@ -138,6 +138,8 @@ def made(config: ClassSection, base: type, section: str) -> Any:
 def _checked(loaded: Any, config: ClassSection, section: str) -> dict[str, Any]:
     """Return the arguments of a user's class; those that it declares are checked."""
     given = config.arguments()
+    if isinstance(loaded, type) and any(isinstance(value, dataclasses.Field) for value in vars(loaded).values()):
+        raise ScenarioError(f"{section}.kind: expected @dataclass(frozen=True) on {config.kind!r}, which has options")
     with in_one_line(f"{section}.kind", repr(config.kind)):
         declared = _options_of(loaded)
     options = create_model("Options", __base__=Config, __doc__="Options.", **declared)

@@ -95,6 +95,12 @@ class Tilted(AbstractRule):
         return self.lean * models[0]
 
 
+class Forgotten(Tilted):
+    """A class without the decorator."""
+
+    more: Count = option(1, "a number")
+
+
 def test_options_of_an_own_class_are_checked_and_completed_as_those_of_simfl():
     def own(**options):
         return {"kind": "tests.robust.test_sections:Tilted", "options": options}
@@ -106,6 +112,10 @@ def test_options_of_an_own_class_are_checked_and_completed_as_those_of_simfl():
         "aggregation.options.lean: expected a number > 0 and <= 1, found -1; choose a value in this range"
     )
     assert refused(aggregation=own(cuont=2)).endswith("did you mean 'count'?")
+    forgotten = "tests.robust.test_sections:Forgotten"
+    assert refused(aggregation={"kind": forgotten}) == (
+        f"aggregation.kind: expected @dataclass(frozen=True) on {forgotten!r}, which has options"
+    )
 
 
 def test_a_section_that_is_made_of_a_class_is_pickled():
