@@ -31,6 +31,7 @@ HOT = (
     "simfl/algorithms/local_rounds.py",
     "simfl/algorithms/mixing.py",
     "simfl/algorithms/neighbor_rounds.py",
+    "simfl/algorithms/pairing.py",
     "simfl/algorithms/server.py",
     "simfl/algorithms/staleness.py",
     "simfl/algorithms/sync_sgd.py",

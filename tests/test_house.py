@@ -72,7 +72,7 @@ MOST_GUESTS = 3
 WEIGHTS = {
     "": 1204,
     "accounts": 1381,
-    "algorithms": 9798,
+    "algorithms": 9909,
     "assembly": 4265,
     "attacks": 4456,
     "bench": 1344,
@@ -91,9 +91,9 @@ WEIGHTS = {
     "scenario": 8653,
     "studies": 2204,
     "tape": 5908,
-    "world": 5510,
+    "world": 5513,
 }
-MOST_LINES = {"core": 61566, "all": 89781, "tests": 68085}
+MOST_LINES = {"core": 61680, "all": 89895, "tests": 68085}
 
 
 @dataclass(frozen=True)
@@ -260,8 +260,8 @@ def test_no_room_is_heavier_than_the_table_of_weights_says():
 
 #: What acts on sums of updates, as attributes of training or of an algorithm.
 ON_SUMS = {"aggregation", "allowances", "cohorts", "hostility", "rule", "secure_sum"}
-#: Where these stand; the last two combine models without a server's sum or a neighbor's.
-KNOW_SUMS = {"base", "server", "sums", "cohorts", "secure_sums", "mixing", "adpsgd", "sync_sgd"}
+#: Where these stand; the last one combines models without a server's sum or a neighbor's.
+KNOW_SUMS = {"base", "server", "sums", "cohorts", "secure_sums", "mixing", "pairing", "sync_sgd"}
 
 
 def test_algorithms_do_not_know_what_happens_to_a_sum():

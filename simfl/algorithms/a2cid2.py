@@ -84,7 +84,7 @@ class A2CiD2(ADPSGD):
         self.second = list(self.model)
         self._mixed_s = [0.0] * self.num_clients
 
-    def _present(self, client: int) -> Model:
+    def present(self, client: int) -> Model:
         """Return a client's model after it has mixed with its second one until now."""
         passed = (self.clock.now - self._mixed_s[client]) / self.unit_s
         if passed > 0.0:
@@ -99,19 +99,20 @@ class A2CiD2(ADPSGD):
 
     def _add(self, client: int, share: float, second_share: float, change: Model) -> None:
         """Add a change to both models of a client; each becomes one row."""
-        self._present(client)
+        self.present(client)
         combine, settle = self.tape.combine, self.tape.settle
         self.model[client] = settle(combine((1.0, self.model[client]), (share, change)))
         self.second[client] = settle(combine((1.0, self.second[client]), (second_share, change)))
 
-    def _move(self, client: int, share: float, difference: Model) -> None:
+    def move(self, client: int, share: float, difference: Model) -> None:
+        """Add a share of a pair's difference to both models of a client."""
         self._add(client, share, 2.0 * self.alpha * share, difference)
 
     def _average(self, me: int, peer: int) -> None:
-        x, other = self._present(me), self._present(peer)
+        x, other = self.present(me), self.present(peer)
         half = self.tape.combine((0.5, other), (-0.5, x))
-        self._move(me, 1.0, half)
-        self._move(peer, -1.0, half)
+        self.move(me, 1.0, half)
+        self.move(peer, -1.0, half)
 
     def apply(self, me: int, gradient: Gradient, peer: int | None, weight: float, staleness: int) -> None:
         """Take the step with both models, or drop the gradient if its weight is 0."""

@@ -31,17 +31,14 @@ from __future__ import annotations
 
 import functools
 from array import array
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import simpy
 from mypy_extensions import mypyc_attr
 
-from simfl.algorithms.aggregation import Message, Weighted
-from simfl.algorithms.optimizers import State
+from simfl.algorithms.pairing import Shown, pairing_of
 from simfl.algorithms.staleness import OwnUpdates
 from simfl.compiled import Integer, Number
-from simfl.compression.base import Pairs
-from simfl.compression.schemes import PAIRWISE
 from simfl.errors import ScenarioError
 from simfl.robust.base import Among
 from simfl.tape.recording import Gradient, Model
@@ -96,18 +93,11 @@ class ADPSGD(OwnUpdates):
         self._under_way: list[Exchange | None] = [None] * (self.num_clients if exchange == "messages" else 0)
         initial = self.tape.constant(self.training.initial)
         self.model: list[Model] = [initial] * self.num_clients
+        #: What a pair makes of its models.
+        self._means = pairing_of(self)
         #: The difference in flight to each client, which it will subtract from its model.
-        self.in_flight: dict[int, Model] = {}
-        #: The neighbor's state in flight to each client. Not a difference: a second moment must not become negative.
-        self._states_in_flight: dict[int, State | None] = {}
-        self.aggregation = self.aggregator()
-        plan = self.training.compression
-        self._pairs: Pairs | None = None
-        if plan is not None:
-            self._pairs = Pairs(PAIRWISE[plan.scheme], self.tape, plan, dict(enumerate(self.model)))
-            self.combines += 1.0
-        #: The share of a difference by which a pair approaches.
-        self._half = 0.5 if plan is None else plan.gamma * 0.5
+        self.in_flight = self._means.in_flight
+        self.combines += self._means.beside
         if self.waits:  # only an answer can be stuck: a first message that cannot arrive is refused
             self.world.network.on_stuck = lambda peer, me: self.turns.forget(me)
 
@@ -123,7 +113,7 @@ class ADPSGD(OwnUpdates):
         while True:
             if self.waits and not (yield from self.may_read(me)):
                 return
-            gradient = self.gradient(self._present(me), me)
+            gradient = self.gradient(self.present(me), me)
             self._read_at[me] = self.updates
             outcome = yield self.compute(me)
             if outcome is not DONE:
@@ -146,32 +136,13 @@ class ADPSGD(OwnUpdates):
         """Average with a neighbor and take the step, both now."""
         peer = self.choose(me) if self._starts[me] else None
         if peer is not None:
-            self._count_exchange(me, peer)
-            if self.aggregation is None:
-                self._average(me, peer)
-            else:
-                self.model[me], self.model[peer] = (
-                    self._after_hearing(one, other, self.model[one], self.model[other])
-                    for one, other in ((me, peer), (peer, me))
-                )
-            if self.optimizer is not None:
-                states = [(0.5, self.optimizer.shown(me)), (0.5, self.optimizer.shown(peer))]
-                self.optimizer.average(me, states)
-                self.optimizer.average(peer, states)
+            self._network.swap(me, peer, self._means.bytes, self.model[me], self.model[peer])
+            self._average(me, peer)
         self.apply(me, gradient, peer, weight, staleness)
 
-    def _average(self, me: int, peer: int) -> None:
+    def _average(self, me: Integer, peer: Integer) -> None:
         """Replace the models of a pair by their mean."""
-        # The average is not bound to a local name: a suspended process would keep it, and its rows, alive.
-        self.model[me] = self.model[peer] = self.tape.combine((0.5, self.model[me]), (0.5, self.model[peer]))
-
-    def _present(self, client: int) -> Model:
-        """Return a client's model as it is now."""
-        return self.model[client]
-
-    def _move(self, client: int, share: Number, difference: Model) -> None:
-        """Add a share of a pair's difference to a client's model."""
-        self.model[client] = self.tape.combine((1.0, self.model[client]), (share, difference))
+        self._means.average(me, peer)
 
     def messaging_worker(self, me: int) -> Process:
         """Run Appendix A: the exchange travels while the gradient is computed."""
@@ -179,7 +150,7 @@ class ADPSGD(OwnUpdates):
         while True:
             if self.waits and not (yield from self.may_read(me)):
                 return
-            gradient = self.gradient(self._present(me), me)
+            gradient = self.gradient(self.present(me), me)
             self._read_at[me] = self.updates
             peer, averaging = self.start_averaging(me) if self._starts[me] else (None, None)
             outcome = yield self.compute(me)
@@ -213,8 +184,7 @@ class ADPSGD(OwnUpdates):
 
         With d = (w_me - w_peer) / 2, the neighbor adds d and `me` later subtracts the same d from its current model.
         The sum of all models therefore changes by gradients only. If the neighbor's own request is on its way to `me`,
-        w_peer is the model in it, and this request is its answer. With compression, d = gamma (s_me - s_peer) / 2
-        of what the two show each other.
+        w_peer is the model in it, and this request is its answer.
 
         Returns:
             The neighbor, and an event whose value says whether the exchange took place; None without a neighbor.
@@ -224,17 +194,8 @@ class ADPSGD(OwnUpdates):
             return None, None
         exchange = self._under_way[me] = Exchange(self, me, peer)
         # If the neighbor is offline or unreachable, the exchange is abandoned before any model changes.
-        self._network.send(me, peer, self._bytes_of_message, exchange.at_peer, exchange.refused, exchange.sent)
+        self._network.send(me, peer, self._means.bytes, exchange.at_peer, exchange.refused, exchange.shown.model)
         return peer, exchange.done
-
-    def _after_hearing(self, me: int, peer: int, mine: Model, sent: Model) -> Model:
-        """Return what the rule makes of a client's model and its neighbor's."""
-        assert self.aggregation is not None
-        hostility, known = self.training.hostility, []
-        if hostility is not None and peer in hostility.clients:
-            honest = [k for k in self._neighbors(me) if k not in hostility.clients]
-            known = [Weighted(self.model[k], 0.5 / len(honest)) for k in honest]
-        return self.aggregation(me, [Message(peer, sent, 0.5)], Weighted(mine, 0.5), known)
 
     def awaits(self, client: Integer) -> str:
         """Name the neighbor whose answer the client waits for."""
@@ -256,14 +217,6 @@ class ADPSGD(OwnUpdates):
             ]
         return neighbors[int(draw * len(neighbors))] if neighbors else None
 
-    def _count_exchange(self, me: int, peer: int) -> None:
-        """Count the two messages of an atomic exchange."""
-        network = self._network
-        network.swap(me, peer, self._bytes_of_model)
-        if network.witness is not None:
-            network.witness.shown(me, peer, self.model[me])
-            network.witness.shown(peer, me, self.model[peer])
-
 
 class Exchange:
     """An exchange under way: a model to a neighbor, and the difference back.
@@ -272,17 +225,13 @@ class Exchange:
 
     Attributes:
         peer: the neighbor.
-        sent: what the neighbor gets.
+        shown: what the neighbor gets.
         done: the event at its end; its value says whether the exchange took place.
     """
 
     def __init__(self, owner: ADPSGD, me: int, peer: int) -> None:
         self._owner, self._me, self.peer = owner, me, peer
-        self._memory: Any = None if owner._pairs is None else owner._pairs.of(me, peer)
-        self._before = self.sent = owner._present(me)
-        if self._memory is not None:
-            self._before, self.sent = self._memory.shown[me], self._memory.show(me, self.sent)
-        self._state = None if owner.optimizer is None else owner.optimizer.shown(me)
+        self._take_back, self.shown = owner._means.offer(me, peer)
         self.done = owner.clock.event()
         #: Whether no client has used the request yet.
         self._open = True
@@ -295,56 +244,35 @@ class Exchange:
             self._answers.at_home()
             return
         self._open = False
-        owner, me, peer, sent, memory = self._owner, self._me, self.peer, self.sent, self._memory
+        owner, me, peer = self._owner, self._me, self.peer
         crossing = owner._under_way[peer]
         if crossing is not None and not (crossing._open and crossing.peer == me):
             crossing = None
-        if crossing is not None:
-            other = crossing.sent
-        else:
-            other = owner._present(peer) if memory is None else memory.show(peer, owner.model[peer])
-        if owner.aggregation is None:
-            difference = owner.tape.combine((owner._half, sent), (-owner._half, other))
-            owner._move(peer, 1.0, difference)
-        else:
-            difference = owner.tape.combine((1.0, sent), (-1.0, owner._after_hearing(me, peer, sent, other)))
-            heard = owner._after_hearing(peer, me, other, sent)
-            if crossing is not None:  # the neighbor's model may have changed since it was sent
-                heard = owner.tape.combine((1.0, owner.model[peer]), (1.0, heard), (-1.0, other))
-            owner.model[peer] = heard
-        owner.in_flight[me] = difference
-        if owner.optimizer is not None and self._state is not None:
-            state = owner.optimizer.shown(peer)
-            owner._states_in_flight[me] = state if crossing is None else crossing._state
-            owner.optimizer.average(peer, [(0.5, self._state), (0.5, state)])
+        theirs = owner._means.show(me, peer, peer) if crossing is None else crossing.shown
+        owner._means.meet(me, peer, self.shown, theirs, crossing is not None)
         if crossing is None:
-            self._answer(other)
+            self._answer(theirs)
         else:
             crossing._open, crossing._answers = False, self
             crossing._end(True)
 
-    def _answer(self, content: Model) -> None:
+    def _answer(self, theirs: Shown) -> None:
         """Send the answer."""
         # The content is the neighbor's model: the receiver can derive it from the difference and what it sent.
         owner = self._owner
-        owner._network.send(self.peer, self._me, owner._bytes_of_message, self.at_home, content=content)
+        owner._network.send(self.peer, self._me, owner._means.bytes, self.at_home, content=theirs.model)
 
     def at_home(self) -> None:
         """Subtract the difference."""
-        owner, me = self._owner, self._me
-        owner._move(me, -1.0, owner.in_flight.pop(me))
-        if owner.optimizer is not None and self._state is not None:
-            states = [(0.5, owner.optimizer.shown(me)), (0.5, owner._states_in_flight.pop(me))]
-            owner.optimizer.average(me, states)
+        self._owner._means.settle(self._me)
         self._end(True)
 
     def refused(self) -> None:
         """Abandon the exchange; if the neighbor's crosses it, answer that one."""
         if self._answers is not None:
-            self._answers._answer(self.sent)
+            self._answers._answer(self.shown)
             return
-        if self._memory is not None:
-            self._memory.undo(self._me, self._before, self.sent)
+        self._take_back()
         self._end(False)
 
     def _end(self, took_place: bool) -> None:

@@ -37,16 +37,15 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import simpy
 from mypy_extensions import mypyc_attr
 
-from simfl.algorithms.optimizers import State
+from simfl.algorithms.pairing import Shown, pairing_of
 from simfl.algorithms.staleness import OwnUpdates
 from simfl.compiled import Integer, Number
-from simfl.compression.base import AbstractScheme, Pairs
-from simfl.compression.schemes import PAIRWISE
 from simfl.tape.recording import Gradient, Model
 from simfl.world.availability import DONE, GONE
 from simfl.world.compute import ClientDraws
@@ -82,12 +81,9 @@ class GossipLearning(OwnUpdates):
         self._phase = ClientDraws(self.world.streams, "phase", lambda g, n: g.random(n), self.num_clients)
         initial = self.tape.constant(self.training.initial)
         self.model: list[Model] = [initial] * self.num_clients
-        plan = self.training.compression
-        self._pairs: Pairs | None = None
-        if plan is not None:
-            self._pairs = Pairs(PAIRWISE[plan.scheme], self.tape, plan, dict(enumerate(self.model)))
-            self.combines += 1.0
-        self._gamma = 1.0 if plan is None else plan.gamma
+        #: What a client makes of its model and of one that it receives.
+        self._means = pairing_of(self)
+        self.combines += self._means.beside
         #: Sender and receiver of the messages in flight that change an estimate.
         self._changing: set[tuple[int, int]] = set()
         #: t, the age of each client's model.
@@ -130,41 +126,25 @@ class GossipLearning(OwnUpdates):
         peer = neighbors[int(self._choice.next(me) * len(neighbors))]
         if (me, peer) in self._changing:
             return
-        model, age = self.model[me], self.age[me]
-        state = None if self.optimizer is None else self.optimizer.shown(me)
+        age = self.age[me]
+        take_back, shown = self._means.offer(me, peer)
         self.flying += 1
-        if self._pairs is None:
-            self._network.send(
-                me,
-                peer,
-                self._bytes_of_model,
-                lambda: self.receive(peer, me, model, age, state),
-                self._lose,
-                model,
-            )
-        else:
-            self._push_short(me, peer, self._pairs.of(me, peer), age)
-
-    def _push_short(self, me: int, peer: int, memory: AbstractScheme, age: int) -> None:
-        """Send what takes the model's place."""
-        before = memory.shown[me]
-        sent = memory.show(me, self.model[me])
-        if memory.remembers:
+        if self._means.remembers:
             self._changing.add((me, peer))
+        self._network.send(
+            me,
+            peer,
+            self._means.bytes,
+            lambda: self.receive(peer, me, shown, age),
+            lambda: self._lose(me, peer, take_back),
+            shown.model,
+        )
 
-        def arrived() -> None:
-            self._changing.discard((me, peer))
-            self.receive(peer, me, sent, age)
-
-        def lost() -> None:
-            self._changing.discard((me, peer))
-            memory.undo(me, before, sent)
-            self._lose()
-
-        self._network.send(me, peer, self._bytes_of_message, arrived, lost, sent)
-
-    def _lose(self) -> None:
+    def _lose(self, me: int, peer: int, take_back: Callable[[], Any]) -> None:
+        """Take back a message that was refused."""
         self.flying -= 1
+        self._changing.discard((me, peer))
+        take_back()
 
     def _meets_s(self, me: int) -> Number:
         """Return the next time at which the client has a neighbor; inf for never."""
@@ -178,20 +158,12 @@ class GossipLearning(OwnUpdates):
         gone, now = self.world.availability.gone, self.clock.now
         return any(not self._over[k] and (self._trivial or not gone(k, now)) for k in self._acquaintances(me))
 
-    def receive(self, me: int, source: int, model: Model, age: int, state: State | None = None) -> None:
+    def receive(self, me: int, source: int, shown: Shown, age: int) -> None:
         """Merge a model, and wake the worker."""
         self.flying -= 1
-        share = self._gamma * self.share(self.age[me], age)
-        if self._pairs is not None:
-            terms = (1.0, self.model[me]), (share, model), (-share, self._pairs.of(me, source).shown[me])
-            self.model[me] = self.tape.combine(*terms)
-        else:
-            self.model[me] = self.tape.combine((1.0 - share, self.model[me]), (share, model)) if share < 1.0 else model
-        if (optimizer := self.optimizer) is not None and state is not None:
-            if share < 1.0:
-                optimizer.average(me, [(-share + 1.0, optimizer.shown(me)), (share, state)])
-            else:
-                optimizer.take(me, state)
+        self._changing.discard((source, me))
+        share = self.share(self.age[me], age)
+        self._means.merge(me, source, share, shown)
         self.age[me] = age if share == 1.0 else max(self.age[me], age)
         self._untrained[me] = source
         waiting = self._waiting[me]

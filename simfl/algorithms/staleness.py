@@ -25,7 +25,7 @@ import simpy
 from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.base import Algorithm, OnUpdate, Training
-from simfl.compiled import Number, as_call
+from simfl.compiled import Integer, Number, as_call
 from simfl.tape.recording import Gradient, Model, Tape
 from simfl.world import World
 
@@ -177,6 +177,14 @@ class OwnUpdates(Algorithm):
     def models(self) -> Sequence[Model]:
         """Return one model per client."""
         return self.model
+
+    def present(self, client: Integer) -> Model:
+        """Return a client's model as it is now."""
+        return self.model[client]
+
+    def move(self, client: Integer, share: Number, difference: Model) -> None:
+        """Add a share of a difference to a client's model."""
+        self.model[client] = self.tape.combine((1.0, self.model[client]), (share, difference))
 
     def may_read(self, me: int) -> Generator[simpy.Event, Any, bool]:
         """Wait until the bound lets the client read; false if it has left permanently."""

@@ -640,8 +640,8 @@ class Network:
             counts[source] += messages
             self.delivered += messages
 
-    def swap(self, one: Integer, other: Integer, size: Integer) -> None:
-        """Count a message in each direction; both arrive at once; see `count`."""
+    def swap(self, one: Integer, other: Integer, size: Integer, mine: Any = None, theirs: Any = None) -> None:
+        """Count a message with a model in each direction; both arrive at once; see `count`."""
         size = size + self.links.overhead
         sent_bytes, messages = self._sent_bytes, self._messages
         sent_bytes[one] += size
@@ -649,6 +649,9 @@ class Network:
         messages[one] += 1
         messages[other] += 1
         self.delivered += 2
+        if self.witness is not None:
+            self.witness.shown(one, other, mine)
+            self.witness.shown(other, one, theirs)
 
     def hand_over(self, source: Integer, target: Integer, size: Integer, content: Any = None) -> None:
         """Count a message that arrives at once; only for a network that is `free`."""

@@ -81,7 +81,7 @@ def test_an_exchange_that_is_refused_leaves_both_memories_as_they_were():
 
     def prepare(algorithm):
         def look(name):
-            memory = algorithm._pairs.of(0, 1)
+            memory = algorithm._means._memories.of(0, 1)
             kept[name] = algorithm.tape.values([memory.shown[0], memory.shown[1]])
 
         world.clock.call_at(0.0202, lambda: look("before"))
