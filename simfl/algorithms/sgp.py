@@ -58,9 +58,8 @@ from typing import Any, ClassVar
 import simpy
 
 from simfl.algorithms.neighbor_rounds import NeighborRounds
+from simfl.algorithms.pushing import pushing_of
 from simfl.algorithms.running_sums import RunningSums, Share
-from simfl.compression.base import CompressionPlan, Pairs
-from simfl.compression.schemes import PAIRWISE
 from simfl.tape import Model
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
@@ -101,12 +100,9 @@ class SGP(NeighborRounds):
         self._built: dict[int, tuple[Sequence[int], Edges]] = {}  # clients and edges of the last graph, by phase
         #: w of every client; `model` holds x.
         self.weight = [1.0] * self.num_clients
-        self._plan = plan = self.training.compression
-        if plan is not None:
-            scheme, models = PAIRWISE[plan.scheme], dict(enumerate(self.model))
-            self._scheme = scheme(self.tape, plan, models)
-            self._pairs = Pairs(scheme, self.tape, plan, models)
-            self.combines += 1.0
+        #: What a client pushes of its x.
+        self._pushing = pushing_of(self, self.model, graph == "one_peer")
+        self.combines += self._pushing.beside
         #: Sum of w in flight to clients or in their inboxes.
         self.flying = 0.0
         self._inbox: list[dict[tuple[int, int], Share]] = [{} for _ in range(self.num_clients)]
@@ -190,26 +186,18 @@ class SGP(NeighborRounds):
         if self._sums is not None:
             self._push_sums(me, targets, round_num, share, self._sums)
             return
-        size, shown = self.training.model_bytes, None
-        sizes: dict[int, int] = {}
-        if self._plan is None:
-            sent = self.tape.combine((share, self.model[me])), share * self.weight[me]
-            self.model[me], self.weight[me] = sent
-            if self.world.network.witness is not None:
-                shown = self.debiased(me)
-        else:
-            shown, sizes = self._show(me, targets, round_num, self._plan)
-            share *= self._plan.gamma
-            sent = self.tape.combine((share, shown)), share * self.weight[me]
-            self.model[me] = self.tape.combine((1.0, self.model[me]), (-share * len(targets), shown))
-            self.weight[me] *= 1.0 - share * len(targets)
+        sent, kept, part, left, shown = self._pushing.split(me, targets, share, self.model[me])
+        weight = part * self.weight[me]
+        self.model[me], self.weight[me] = kept, left * self.weight[me]
+        if shown is None and self.world.network.witness is not None:
+            shown = self.debiased(me)
         for target in targets:
-            self.flying += sent[1]
+            self.flying += weight
             self.world.network.send(
                 me,
                 target,
-                sizes.get(target, size),
-                lambda target=target: self._receive(target, me, round_num, sent),  # type: ignore[misc]
+                self._pushing.bytes(me, target, round_num, self._first_round[me]),
+                lambda target=target: self._receive(target, me, round_num, (sent, weight)),  # type: ignore[misc]
                 content=shown,
             )
 
@@ -253,17 +241,6 @@ class SGP(NeighborRounds):
         if round_num > self._waited[me]:
             self._waited[me] = round_num
             self.wake(me)
-
-    def _show(
-        self, me: int, targets: Sequence[int], round_num: int, plan: CompressionPlan
-    ) -> tuple[Model, dict[int, int]]:
-        """Return s, and the size of the message to each target in bytes."""
-        if self.graph == "one_peer":
-            (target,) = targets
-            return self._pairs.of(me, target).show(me, self.model[me]), {target: plan.bytes}
-        first = self._first_round[me]
-        sizes = {target: self._scheme.bytes(me, target, round_num, first) for target in targets}
-        return self._scheme.show(me, self.model[me]), sizes
 
     def absorb(self, me: int, round_num: int) -> None:
         """Add the received shares of rounds up to this one."""
