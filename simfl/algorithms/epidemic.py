@@ -23,9 +23,9 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
+from simfl.algorithms.aggregation import Weighted
+from simfl.algorithms.mixing import LeadingMixing, Shown
 from simfl.algorithms.neighbor_rounds import NeighborRounds
-from simfl.algorithms.optimizers import State
-from simfl.tape import Model
 from simfl.world.availability import Outcome
 from simfl.world.changing import random_receivers
 from simfl.world.engine import Process
@@ -54,7 +54,8 @@ class Epidemic(NeighborRounds):
         self.graph = graph
         #: By current round: the receivers and the senders of each client.
         self._drawn: dict[int, tuple[dict[int, list[int]], dict[int, list[int]]]] = {}
-        self._inbox: list[dict[tuple[int, int], tuple[Model, State | None]]] = [{} for _ in range(self.num_clients)]
+        self._inbox: list[dict[tuple[int, int], Shown]] = [{} for _ in range(self.num_clients)]
+        self._means = LeadingMixing(self)
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """Yield all pairs of clients."""
@@ -99,18 +100,18 @@ class Epidemic(NeighborRounds):
 
     def _push(self, me: int, round_num: int) -> None:
         """Send the model to the receivers of the round."""
-        sent = self.model[me], None if self.optimizer is None else self.optimizer.shown(me)
+        sent = self._means.show(me, self.model[me])
         for receiver in self.drawn(round_num)[0].get(me, ()):
             if self.takes_part(receiver, round_num):
                 self.world.network.send(
                     me,
                     receiver,
-                    self.training.model_bytes,
+                    self._means.bytes(me, receiver, round_num, self._first_round[me]),
                     lambda receiver=receiver: self._receive(receiver, me, round_num, sent),  # type: ignore[misc]
-                    content=sent[0],
+                    content=sent.model,
                 )
 
-    def _receive(self, me: int, source: int, round_num: int, sent: tuple[Model, State | None]) -> None:
+    def _receive(self, me: int, source: int, round_num: int, sent: Shown) -> None:
         if round_num >= self._client_round[me]:  # a message of a client that left may arrive too late
             self._inbox[me][round_num, source] = sent
             self.wake(me)
@@ -118,14 +119,12 @@ class Epidemic(NeighborRounds):
     def _average(self, me: int, round_num: int) -> None:
         """Replace the model by the mean of it and of the received ones."""
         inbox = self._inbox[me]
-        received = [inbox.pop((round_num, j)) for j in self.drawn(round_num)[1].get(me, ()) if (round_num, j) in inbox]
-        if not received:
+        senders = [j for j in self.drawn(round_num)[1].get(me, ()) if (round_num, j) in inbox]
+        if not senders:
             return
-        share = 1.0 / (1 + len(received))
-        self.model[me] = self.tape.combine((share, self.model[me]), *((share, model) for model, _ in received))
-        if self.optimizer is not None:
-            own = self.optimizer.shown(me)
-            self.optimizer.average(me, [(share, own), *((share, state) for _, state in received)])
+        share = 1.0 / (1 + len(senders))
+        heard = [(j, share, inbox.pop((round_num, j))) for j in senders]
+        self.model[me] = self._means.mix(me, round_num, Weighted(self.model[me], share), heard)
         self.merged(me, self.model[me])
 
     def missing(self, me: int, round_num: int) -> Iterable[int]:

@@ -3,7 +3,8 @@
 An algorithm sends `show` to each neighbor, with `bytes`, and replaces its model by `mix` of the messages. It does not
 know what else happens to models on their way:
 
-- `Mixing`: the mean of models, and of the states of optimizers if these travel;
+- `Mixing`: the mean of models, and of the states of optimizers if these travel; `LeadingMixing` and `CommonMixing` make
+  it in another order, or once a round;
 - `CompressedMixing`: compressed messages, by a scheme of gossip that remembers what neighbors know;
 - `RuledMixing`: what a robust rule makes of the models, after attackers have replaced theirs.
 """
@@ -35,13 +36,6 @@ class Shown(NamedTuple):
 Heard = tuple[int, Number, Shown]
 
 
-def terms_of(own: Weighted, heard: Sequence[Heard]) -> list[tuple[Number, Model]]:
-    """Return the weights and models of a mean, the client's own last."""
-    terms: list[tuple[Number, Model]] = [(weight, message.model) for _, weight, message in heard]
-    terms.append((own.weight, own.model))
-    return terms
-
-
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Mixing:
     """The mean of models.
@@ -70,7 +64,8 @@ class Mixing:
 
         The messages are taken out of `heard`, so that their rows are free.
         """
-        terms = terms_of(own, heard)
+        terms: list[tuple[Number, Model]] = [(weight, message.model) for _, weight, message in heard]
+        terms.append((own.weight, own.model))
         states = [(weight, message.state) for _, weight, message in heard]
         if self.optimizer is not None:
             self.optimizer.average(me, [*states, (own.weight, self.optimizer.shown(me))])
@@ -86,6 +81,18 @@ class Mixing:
     def after(self, me: Integer, model: Model, stepped: Model) -> Model:
         """Return the client's next model, from those before and after its step."""
         return stepped
+
+
+class LeadingMixing(Mixing):
+    """The mean with the client's own model as the first term; the caller keeps what it heard until it has the mean."""
+
+    def mix(self, me: Integer, round_num: Integer, own: Weighted, heard: list[Heard]) -> Model:
+        """Return the mean, and average the states."""
+        mixed = self.tape.combine((own.weight, own.model), *((weight, message.model) for _, weight, message in heard))
+        if self.optimizer is not None:
+            states = [(weight, message.state) for _, weight, message in heard]
+            self.optimizer.average(me, [(own.weight, self.optimizer.shown(me)), *states])
+        return mixed
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
