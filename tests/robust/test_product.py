@@ -93,6 +93,8 @@ def test_rules_and_attacks_run_with_the_algorithms_that_take_them(kind, tmp_path
         return
     rules = [None, *(rule for rule in RULES if RULES[rule].among != "before")]
     for (i, rule), (j, attack) in itertools.product(enumerate(rules), enumerate([None, *ATTACKS])):
+        if (i - j) % 4:  # each rule meets a quarter of the attacks, and each attack a quarter of the rules
+            continue
         runs = (i - j) % 8 == 0  # the others are built only
         result = outcome(tmp_path, kind, rule, attack, needed, runs=runs)
         wrong = expected(kind, rule, attack)
