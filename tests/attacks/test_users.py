@@ -70,10 +70,9 @@ def blames(report):
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_server_is_refuted(name):
     """docs/check_user_audit.py has 200 seeds."""
-    for seed in (1, 10):
-        report = report_of(name, seed)
-        assert not report.passed
-        assert blames(report)[BLAMED.get(name, "size")]
+    report = report_of(name, 1)
+    assert not report.passed
+    assert blames(report)[BLAMED.get(name, "size")]
 
 
 @pytest.mark.slow(but=["fedbuff"])
