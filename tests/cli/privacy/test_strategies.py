@@ -2,15 +2,15 @@ import json
 
 import pytest
 
-WORDS = ("privacy", "strategies", "--epsilon", 4, "--delta", 1e-3, "--releases", 100, "--min-separation", 5)
+WORDS = ("privacy", "strategies", "--epsilon", 4, "--delta", 1e-3, "--releases", 40, "--min-separation", 5)
 
 
 @pytest.mark.slow
 def test_a_table_and_json_have_the_same_numbers(simfl_):
-    code, out, err = simfl_(*WORDS, "--at-most", 10, "--fraction", 0.3)
+    code, out, err = simfl_(*WORDS, "--at-most", 4, "--fraction", 0.3)
     assert (code, err) == (0, "")
-    result = json.loads(simfl_(*WORDS, "--at-most", 10, "--fraction", 0.3, "--json")[1])["result"]
-    assert (result["at_most"], result["releases"]) == (10, 100)
+    result = json.loads(simfl_(*WORDS, "--at-most", 4, "--fraction", 0.3, "--json")[1])["result"]
+    assert (result["at_most"], result["releases"]) == (4, 40)
     names = [plan["name"] for plan in result["strategies"]]
     for name in ("independent", "independent, drawn", "tree", "tree, restart_every: 5", "square_root, bands: 5"):
         assert name in names
