@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5908,
     "world": 5513,
 }
-MOST_LINES = {"core": 61750, "all": 89965, "tests": 68087}
+MOST_LINES = {"core": 61750, "all": 89965, "tests": 68091}
 
 
 @dataclass(frozen=True)

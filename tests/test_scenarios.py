@@ -62,7 +62,9 @@ def _kinds(path):
     scenario = simfl.load(path)
     privacy = None if scenario.privacy is None else scenario.privacy.mechanism
     if scenario.model.tokens:  # loops over time are compiled once: tests/models has their gradients
-        return scenario.model.kind
+        return (scenario.model.kind,)
+    if scenario.model.kind in CONVOLUTIONAL:  # they take seconds, whichever algorithm asks for their gradients
+        return scenario.model.kind, privacy
     return scenario.algorithm.kind, scenario.model.kind, privacy
 
 
@@ -76,7 +78,9 @@ def _at_once(scenario):
 
 
 #: The first scenario of each kind computes; the others run without numbers.
-COMPUTED = set({_kinds(path): path for path in reversed(PATHS)}.values())
+COMPUTED = {_kinds(path): path for path in reversed(PATHS)}
+#: In groups, one of each model and of each mechanism computes: tests/runs/test_together.py has every algorithm.
+GROUPED = {kinds[part]: path for kinds, path in COMPUTED.items() if len(kinds) == 3 for part in (1, 2)}
 
 
 @pytest.mark.slow(but=["demo/adpsgd"])
@@ -84,7 +88,7 @@ COMPUTED = set({_kinds(path): path for path in reversed(PATHS)}.values())
 def test_a_shortened_scenario_is_the_same_alone_and_in_a_group(path, tmp_path, monkeypatch):
     scenario = simfl.load(path, SHORT)
     _needs_its_data(scenario)
-    if path not in COMPUTED or scenario.model.kind in CONVOLUTIONAL or scenario.model.tokens:
+    if path not in GROUPED.values():
         monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     if scenario.model.kind not in CONVOLUTIONAL:
         scenario = simfl.load(path, [*SHORT, NARROW])
@@ -113,7 +117,7 @@ def test_a_shortened_scenario_is_the_same_alone_and_in_a_group(path, tmp_path, m
 )
 @pytest.mark.parametrize("path", PATHS, ids=_name)
 def test_a_shortened_scenario_runs(path, tmp_path, monkeypatch):
-    if path not in COMPUTED:
+    if path not in COMPUTED.values():
         monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     scenario = simfl.load(path, SHORT)
     short = [*SHORT, *(["algorithm.accumulate=2"] if hasattr(scenario.algorithm, "accumulate") else [])]
