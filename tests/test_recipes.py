@@ -132,27 +132,36 @@ class AloneSgdKind(Kind[AloneSgd]):
 LINK_MODEL = Recipe(
     changes=(
         (
-            "simfl/world/links.py",
-            "@dataclass(frozen=True)\nclass ServerModel:",
-            '''@dataclass(frozen=True)
-class Bursts(LinkModel):
-    """A link loses either all or nothing: every `loss` of the `period` messages on it in a row."""
+            "simfl/world/link_values.py",
+            "@dataclass(slots=True)\nclass LinkState:",
+            '''class _Burst(Changing):
+    """The losses of a link: every `loss` of the `period` messages on it in a row."""
 
-    period: int = 10
+    def __init__(self, loss: float, period: int) -> None:
+        self._loss, self._period, self._sent = loss, period, -1
 
-    def losses(self, streams: Streams) -> Callable[[int, int, float], bool] | None:
-        """Count the messages of each link."""
-        sent: dict[tuple[int, int], int] = {}
+    def at(self, time: float, source: int = 0) -> float:
+        self._sent += 1
+        return float(self._sent % self._period < self._loss * self._period)
 
-        def lost(source: int, target: int, time: float) -> bool:
-            number = sent[source, target] = sent.get((source, target), -1) + 1
-            return number % self.period < self.loss * self.period
-
-        return lost
+    def mean(self, time: float) -> float:
+        return self._loss
 
 
 @dataclass(frozen=True)
-class ServerModel:''',
+class Bursts(Value):
+    """A link loses either all or nothing."""
+
+    loss: float
+    period: int = 10
+
+    def part(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Part:
+        """Count the messages of each link."""
+        return _Burst(self.loss, self.period)
+
+
+@dataclass(slots=True)
+class LinkState:''',
         ),
         (
             "simfl/scenario/links.py",
@@ -162,13 +171,15 @@ class ServerModel:''',
         ),
         (
             "simfl/assembly/links.py",
-            "    model = LinkModel(\n",
-            "    model = (LinkModel if links.bursts is None else partial(Bursts, period=links.bursts))(\n",
+            "    tcp = links.startup\n",
+            "    if links.bursts is not None:\n"
+            '        rules = (Rule({"loss": Bursts(links.loss, links.bursts)}), *rules)\n'
+            "    tcp = links.startup\n",
         ),
         (
             "simfl/assembly/links.py",
-            "from simfl.world.links import LinkModel",
-            "from functools import partial\nfrom simfl.world.links import Bursts, LinkModel",
+            "from simfl.world.link_values import Chain",
+            "from simfl.world.link_values import Bursts, Chain",
         ),
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,10 +20,8 @@ from simfl.streams import Streams
 from simfl.world import Topology
 from simfl.world.compute import Constant, Law, Sampler
 from simfl.world.cuts import Cut, Cuts
-from simfl.world.link_values import Drawn, Key, Listed, Quantity, Rule, TwoState, Value, Ways, Window
-from simfl.world.links import LinkModel, TcpStartup
+from simfl.world.link_values import Chain, Key, LinkModel, Listed, Quantity, Rule, Sampled, TcpStartup, Value, Window
 from simfl.world.steps import Steps
-from simfl.world.varied import VariedLinks
 
 _LINKS: tuple[Quantity, ...] = ("latency", "bandwidth", "loss")
 
@@ -44,7 +41,7 @@ def links_of(scenario: Scenario, streams: Streams, topology: Topology, of_device
     links, places = scenario.links, Places(scenario, streams)
     rules = (*([] if of_devices is None else [of_devices]), *_rules(scenario, topology, places))
     tcp = links.startup
-    model = LinkModel(
+    return LinkModel(
         latency=sampler_of(links.latency, 0.0),
         bandwidth=links.bandwidth,
         loss=links.loss,
@@ -55,11 +52,8 @@ def links_of(scenario: Scenario, streams: Streams, topology: Topology, of_device
         overhead=links.overhead,
         startup=None if tcp.kind == "none" else TcpStartup(tcp.window, tcp.pause, tcp.round_trips),
         cuts=Cuts(cuts(scenario, places)),
+        rules=rules,
     )
-    if not rules:
-        return model
-    same = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
-    return VariedLinks(**same, rules=rules)
 
 
 def sampler_of(config: Any, neutral: float) -> Sampler | None:
@@ -99,7 +93,9 @@ def _rules(scenario: Scenario, topology: Topology, places: Places) -> Iterator[R
     """Yield the rules for links that differ; later rules win."""
     latency = scenario.links.latency
     if getattr(latency, "drawn", "message") != "message":
-        values: dict[Quantity, Value] = {"latency": _value(latency, "latency", "latency", "links.latency", places)}
+        values: dict[Quantity, float | Value] = {
+            "latency": _value(latency, "latency", "latency", "links.latency", places)
+        }
         yield Rule(values, nodes=frozenset(range(places.count)))
     if (regions := scenario.regions) is not None:
         matrices: dict[Quantity, Any] = {"latency": regions.latency, "bandwidth": regions.bandwidth}
@@ -113,7 +109,7 @@ def _rules(scenario: Scenario, topology: Topology, places: Places) -> Iterator[R
 
 
 def _rule(rule: Any, index: int, places: Places) -> Rule:
-    values: dict[Quantity, Value] = {}
+    values: dict[Quantity, float | Value] = {}
     quantities: tuple[Quantity, ...] = (*_LINKS, "uplink", "downlink")
     for quantity in quantities:
         if (config := getattr(rule, quantity)) is not None:
@@ -133,17 +129,16 @@ def _rule(rule: Any, index: int, places: Places) -> Rule:
     return Rule(values, ends[rule.direction], nodes, timed)
 
 
-def _value(config: Any, quantity: Quantity, purpose: str, where: str, places: Places) -> Value:
+def _value(config: Any, quantity: Quantity, purpose: str, where: str, places: Places) -> float | Value:
     if config.kind == "constant":
         return float(config.value)
     if config.kind == "trace":
         return _trace(config, quantity, where, places)
     if config.kind == "gilbert_elliott":
-        return TwoState(config.good, config.bad, config.loss_good, config.loss_bad, config.drawn, purpose)
-    usual: Ways = "client" if quantity in ("uplink", "downlink") else "link"
+        return Chain(config.good, config.bad, config.loss_good, config.loss_bad, config.drawn, purpose)
     sampler = sampler_of(config, math.nan)
     assert sampler is not None, "no constant is NaN"
-    return Drawn(sampler, config.drawn or usual, purpose)
+    return Sampled(sampler, config.drawn or ("client" if quantity in ("uplink", "downlink") else "link"), purpose)
 
 
 # -- files ---------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from simfl.tape import LearningProblem
 from simfl.tape.problem import Clip, Sampling
 from simfl.world import Changing, Topology
 from simfl.world.changing import ContactCuts, Contacts
-from simfl.world.links import LinkModel
+from simfl.world.link_values import LinkModel
 from simfl.world.underlay import Underlay
 
 

@@ -3,7 +3,7 @@
 - `engine`: the clock, a SimPy environment.
 - `compute`: compute times; slowdowns.
 - `availability`: late joins, outages, crashes.
-- `links`: messages, losses, queues; `varied`, `link_values`: links that differ; `cuts`: network partitions.
+- `links`: messages, losses, queues; `link_values`: what links are like, by rules; `cuts`: network partitions.
 - `flows`, `fairness`: messages that share capacities fairly; `underlay`: the routers beneath the links.
 - `collectives`: the messages of an all-reduce.
 - `topology`: the graph of clients; `changing`: graphs that change over time.

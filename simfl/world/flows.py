@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from simfl.world.cuts import Cut
 from simfl.world.fairness import FairShare, Flow, Resource
-from simfl.world.link_values import Capacity, finish_s
+from simfl.world.link_values import Part, finish_s
 from simfl.world.links import Carrier, Message, Network
 from simfl.world.steps import Changing
 from simfl.world.underlay import Underlay
@@ -119,14 +119,14 @@ class Flows(Carrier):
     def _way(self, source: int, target: int) -> Iterator[tuple[_Place, float | Changing]]:
         """Yield the finite capacities that a message crosses, bytes per second."""
         values = self.network.values
-        ends: tuple[tuple[_Place, Capacity], ...] = (
-            (("up", source), values.uplink(source)),
+        ends: tuple[tuple[_Place, Part], ...] = (
+            (("up", source), values.uplinks[source]),
             ((source, target), values.bandwidth(source, target)),
-            (("down", target), values.downlink(target)),
+            (("down", target), values.downlinks[target]),
         )
         for place, capacity in ends:
             if capacity is not None:
-                yield place, float(capacity) if isinstance(capacity, float | int) else capacity
+                yield place, capacity
         if self._underlay is not None:
             for edge in self._underlay.path(source, target).edges:
                 if (bandwidth := self._underlay.bandwidths[edge]) < math.inf:

@@ -1,10 +1,12 @@
-"""Values of links that differ: ordered rules with values for selected links.
+"""Values of links: what a link is like, and the rules by which links differ.
 
-The latency, bandwidth or loss of a link, or the uplink or downlink of a node, comes from the last rule that selects the
-link or node at the time and has a value. A value is a constant, a distribution (drawn per message, once per link or
-once per client), a list by link, node or region (constants or traces), or, for losses, a two-state chain. A value that
-is drawn once depends only on the seed and the link's ends, so it is the same in every run of a seed, in whatever order
-links are looked up.
+A latency, a bandwidth, a loss, an uplink and a downlink are the same kind of thing, a value: a number, a distribution
+(`Sampled`, drawn per message, once per link or once per client), a trace (`simfl.world.steps.Steps`) or, for losses, a
+two-state chain (`Chain`). `Listed` has numbers or traces by link, node or region.
+
+The value of a link or node comes from the last rule that selects it at the time and has a value. A value that is drawn
+once depends only on the seed and the link's ends, so it is the same in every run of a seed, in whatever order links are
+looked up.
 
 Where both ends of a link have a value (drawn once per client, or traced per client), the link has the worse of the two:
 the longer latency, the smaller bandwidth, the larger loss.
@@ -14,8 +16,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -23,6 +26,7 @@ import numpy as np
 from simfl.errors import RunError
 from simfl.streams import Seat, Streams
 from simfl.world.compute import Constant, Draws, Law, Sampler
+from simfl.world.cuts import Cuts
 from simfl.world.steps import Changing, Steps
 
 #: The names of values: the first three are of links, the last two of nodes.
@@ -34,14 +38,16 @@ Ways = Literal["message", "link", "client"]
 MOST_CHANGES = 100_000
 #: Number of blocks of draws of links that are kept in memory: some 70 MB.
 KEPT_BLOCKS = 2**16
+#: Number of links whose state is kept in memory; with more, that of idle links is dropped. It is computed again, or no
+#: longer matters.
+KEPT_LINKS = 2**19
 
-#: The value of one link or node: a constant, or one that depends on the time; None: no rule has a value.
+#: The value of one link or node in a run: a number, or one that depends on the time or the message; None: no rule has
+#: one, so that a capacity is infinite.
 Part = float | Changing | None
-#: Bytes per second; None is infinite.
-Capacity = Part
 
 
-def finish_s(size: int, begin: float, *capacities: Capacity) -> float:
+def finish_s(size: int, begin: float, *capacities: Part) -> float:
     """Return when `size` bytes from `begin` have passed the smallest capacity.
 
     This is the t with  int_begin^t min_i c_i(s) ds = size.
@@ -94,11 +100,25 @@ class Window:
         return min((t for t in after if t > time), default=math.inf)
 
 
-# -- the values of a scenario ----------------------------------------------------------------------
+# -- kinds of values -------------------------------------------------------------------------------
+
+
+class Value(ABC):
+    """A value that is not a number.
+
+    Attributes:
+        repeats: whether it depends neither on the time nor on the message.
+    """
+
+    repeats: bool = False
+
+    @abstractmethod
+    def part(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Part:
+        """Return the value of a link or node that a rule selects; None for none."""
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Sampled(Value):
     """A distribution.
 
     Attributes:
@@ -111,26 +131,22 @@ class Drawn:
     how: Ways
     purpose: str
 
+    @property
+    def repeats(self) -> bool:  # type: ignore[override]
+        """Whether it is drawn once."""
+        return self.how != "message"
 
-#: A link (source, target), a node, or None for all others.
-Key = tuple[int, int] | int | None
-
-
-@dataclass(frozen=True)
-class Listed:
-    """Constants or traces by link.
-
-    Attributes:
-        values: by link (source, target), by node, and under None for all others; without None, others have no value.
-        regions: the region of each node: links are then looked up by the regions of their ends. None: by their ends.
-    """
-
-    values: Mapping[Key, float] | Mapping[Key, Steps]
-    regions: Mapping[int, int] | None = None
+    def part(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Part:
+        """Return the value that was drawn, or one that draws for each message."""
+        if self.how == "message":
+            return _PerMessage(values.draws(self.purpose, self.sampler), mean_of_sampler(self.sampler))
+        seat = values.seat(f"{self.purpose}-{self.how}")
+        numbers = values.owners(self.how, rule, source, target)
+        return _worst(quantity, [float(self.sampler(seat.at(number, 0), 1)[0]) for number in numbers])
 
 
 @dataclass(frozen=True)
-class TwoState:
+class Chain(Value):
     """Losses in bursts: a two-state Markov chain in continuous time.
 
     Gilbert 1960, "Capacity of a burst-noise channel", https://doi.org/10.1002/j.1538-7305.1960.tb03959.x; Elliott 1963,
@@ -171,8 +187,49 @@ class TwoState:
             chance += (before - chance) * math.exp(-max(0.0, seconds) * (1.0 / self.good_s + 1.0 / self.bad_s))
         return uniform < chance
 
+    def part(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Part:
+        """Return the chain of the link, or the worse of those of its ends."""
+        draws = values.draws(self.purpose, lambda g, n: g.random(n), KEPT_BLOCKS)
+        states: list[float | Changing] = []
+        for number in values.owners(self.how, rule, source, target):
+            key = self.purpose, number
+            states.append(values.chains.get(key) or values.chains.setdefault(key, _ChainState(self, draws, number)))
+        return _worst(quantity, states)
 
-Value = float | Drawn | Listed | TwoState
+
+#: A link (source, target), a node, or None for all others.
+Key = tuple[int, int] | int | None
+
+
+@dataclass(frozen=True)
+class Listed(Value):
+    """Numbers or traces by link.
+
+    Attributes:
+        values: by link (source, target), by node, and under None for all others; without None, others have no value.
+        regions: the region of each node: links are then looked up by the regions of their ends. None: by their ends.
+    """
+
+    values: Mapping[Key, float] | Mapping[Key, Steps]
+    regions: Mapping[int, int] | None = None
+
+    @property
+    def repeats(self) -> bool:  # type: ignore[override]
+        """Whether it has no trace."""
+        return not any(isinstance(part, Steps) for part in self.values.values())
+
+    def part(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Part:
+        """Return the value of the link, the worse of those of its ends, or that of others."""
+        one: int | None = source
+        other: int | None = target
+        if self.regions is not None:
+            one, other = self.regions.get(source), self.regions.get(target)
+        if one is None or other is None:
+            return None
+        if (part := self.values.get((one, other))) is not None:
+            return part
+        ends = [part for node in {one, other} if (part := self.values.get(node)) is not None]
+        return _worst(quantity, ends) if ends else self.values.get(None)
 
 
 @dataclass(frozen=True)
@@ -187,7 +244,7 @@ class Rule:
         window: the time in which the rule holds; None is always.
     """
 
-    values: Mapping[Quantity, Value]
+    values: Mapping[Quantity, float | Value]
     ways: tuple[tuple[frozenset[int] | None, frozenset[int] | None], ...] = ((None, None),)
     nodes: Container[int] | None = None
     window: Window | None = None
@@ -206,94 +263,162 @@ class Rule:
         return self.nodes is None or node in self.nodes
 
 
+@dataclass(frozen=True)
+class TcpStartup:
+    """TCP's slow start: after a pause a connection starts slowly again.
+
+    A message that is sent after a pause waits for the round trips of the connection. Then a window of w bytes is sent,
+    and its acknowledgement awaited, before the next window of twice the size. While w is less than the link carries in
+    a round trip R, each window costs R - w / bandwidth of idle time. For a message of S bytes
+
+        wait = round_trips R + sum_{i < n - 1} max(0, R - 2^i w / bandwidth),   n = ceil(lg(1 + S / w)),
+
+    the fluid version of the static model in Kurose and Ross, "Computer Networking", section on latency modeling of
+    TCP. The windows are those of RFC 5681 (https://www.rfc-editor.org/rfc/rfc5681) and, by default, RFC 6928. A message
+    without a pause before it continues with the window that earlier messages have reached: one byte more for each byte
+    sent. Losses have a separate timeout.
+
+    Attributes:
+        window: bytes, > 0.
+        pause_s: time without a message after which the connection is opened anew.
+        round_trips: number of them before the first byte is sent; 0 if connections are kept open.
+    """
+
+    window: int = 14_600
+    pause_s: float = 1.0
+    round_trips: float = 1.0
+
+    def wait_s(self, size: int, round_trip_s: float, bandwidth: float | None, window: float) -> float:
+        """Return how long a message waits for acknowledgements before its last window.
+
+        `window` is w at the first byte, and `round_trip_s` is R.
+        """
+        waited, left = 0.0, float(size) - window
+        while left > 0.0:
+            waited += max(0.0, round_trip_s - (window / bandwidth if bandwidth else 0.0))
+            window *= 2.0
+            left -= window
+        return waited
+
+
+@dataclass(frozen=True)
+class LinkModel:
+    """The behavior of links: what holds for all, and rules for those that differ.
+
+    Attributes:
+        latency: sampler of seconds; None is 0.
+        bandwidth: bytes per second of a link; None is infinite.
+        loss: probability that a message is lost and sent again, 0 <= loss < 1.
+        resend_timeout_s: seconds from a loss to the next attempt.
+        fifo: whether messages on one link in one direction arrive in the order of sending.
+        uplink, downlink: bytes per second that all messages out of (into) one client share, or None.
+        overhead: bytes that the protocol adds to each message.
+        startup: the cost of a connection after a pause, or None.
+        cuts: network partitions.
+        rules: later ones win.
+    """
+
+    latency: Sampler | None = None
+    bandwidth: float | None = None
+    loss: float = 0.0
+    resend_timeout_s: float = 0.1
+    fifo: bool = False
+    uplink: float | None = None
+    downlink: float | None = None
+    overhead: int = 0
+    startup: TcpStartup | None = None
+    cuts: Cuts = field(default_factory=Cuts)
+    rules: tuple[Rule, ...] = ()
+
+    def values(self, streams: Streams, num_clients: int) -> Values:
+        """Return the values of each link in a run."""
+        return Values(self, streams, num_clients)
+
+    def base_rules(self, num_clients: int) -> tuple[Rule, Rule]:
+        """Return the values of all links, and those of all clients."""
+        of_links: dict[Quantity, float | Value] = {"loss": float(self.loss)}
+        if isinstance(self.latency, Constant):
+            of_links["latency"] = float(self.latency.value)
+        elif self.latency is not None:
+            of_links["latency"] = Sampled(self.latency, "message", "latency")
+        if self.bandwidth is not None:
+            of_links["bandwidth"] = float(self.bandwidth)
+        capacities: dict[Quantity, float | None] = {"uplink": self.uplink, "downlink": self.downlink}
+        of_clients = {quantity: float(pace) for quantity, pace in capacities.items() if pace is not None}
+        return Rule(of_links), Rule(of_clients, nodes=range(num_clients))
+
+
 # -- the values of links in a run ------------------------------------------------------------------
 
 
 class _PerMessage(Changing):
-    """A value that is drawn for each message."""
+    """A distribution that is drawn from for each message."""
 
-    def __init__(self, draw: Callable[[], float], mean: float) -> None:
-        self._draw, self._mean = draw, mean
+    def __init__(self, draws: Draws, mean: float) -> None:
+        self._draws, self._mean = draws, mean
+
+    def at(self, time: float, source: int = 0) -> float:
+        return self._draws.next(source)
 
     def mean(self, time: float) -> float:
         return self._mean
 
-    def ever(self, until: float) -> set[float | None]:
-        return {self._mean}
+    def settled(self, source: int) -> float:
+        return self._draws.next(source)
 
 
-class _Each(_PerMessage):
-    """A distribution that is drawn from for each message."""
+class _ChainState(Changing):
+    """The losses of one chain, kept because they depend on past draws."""
 
-    def at(self, time: float) -> float:
-        return self._draw()
-
-    def settled(self) -> float:
-        return self._draw()
-
-
-class _Chain(_PerMessage):
-    """The losses of one two-state chain, kept because they depend on past draws."""
-
-    def __init__(self, law: TwoState, draw: Callable[[], float]) -> None:
-        super().__init__(draw, law.mean)
-        self._law = law
+    def __init__(self, law: Chain, draws: Draws, number: int) -> None:
+        self._law, self._draws, self._number = law, draws, number
         self._bad: bool | None = None
         self._time = 0.0
 
-    def at(self, time: float) -> float:
+    def at(self, time: float, source: int = 0) -> float:
         """Return the loss at a time; times are in order, except in queues."""
-        self._bad = self._law.bad(self._bad, time - self._time, self._draw())
+        self._bad = self._law.bad(self._bad, time - self._time, self._draws.next(self._number))
         self._time = max(self._time, time)
         return self._law.loss_bad if self._bad else self._law.loss_good
 
+    def mean(self, time: float) -> float:
+        return self._law.mean
 
-@dataclass(frozen=True)
-class _Worse(Changing):
-    """The worst of several values at each time."""
 
-    parts: Sequence[Changing]
-    pick: Callable[[Iterable[float]], float]
+def _first(values: Iterator[float]) -> float | None:
+    return next(values, None)
 
-    def at(self, time: float) -> float | None:
-        return self._worst(part.at(time) for part in self.parts)
 
-    def mean(self, time: float) -> float | None:
-        return self._worst(part.mean(time) for part in self.parts)
+def _most(values: Iterator[float]) -> float | None:
+    return max(values, default=None)
 
-    def _worst(self, values: Iterable[float | None]) -> float | None:
-        numbers = [value for value in values if value is not None]
-        return self.pick(numbers) if numbers else None
 
-    def next_change(self, time: float) -> float:
-        return min(part.next_change(time) for part in self.parts)
-
-    def ever(self, until: float) -> set[float | None]:
-        return set().union(*(part.ever(until) for part in self.parts))
+def _least(values: Iterator[float]) -> float | None:
+    return min(values, default=None)
 
 
 @dataclass(frozen=True)
-class _Stack(Changing):
-    """The values of several rules; the first one with a value at a time counts."""
+class _Choice(Changing):
+    """The first, or the worst, of the values that hold at each time."""
 
     layers: Sequence[tuple[Window | None, float | Changing]]
+    pick: Callable[[Iterator[float]], float | None] = _first
 
-    def at(self, time: float) -> float | None:
-        for window, part in self.layers:
-            if window is None or window.holds(time):
-                value = part if isinstance(part, float) else part.at(time)
-                if value is not None:
-                    return value
-        return None
+    def _held(self, time: float) -> Iterator[float | Changing]:
+        return (part for window, part in self.layers if window is None or window.holds(time))
+
+    def at(self, time: float, source: int = 0) -> float | None:
+        values = (part if isinstance(part, float) else part.at(time, source) for part in self._held(time))
+        return self.pick(value for value in values if value is not None)
 
     def mean(self, time: float) -> float | None:
-        means = (mean_of(part, time) for window, part in self.layers if window is None or window.holds(time))
-        return next((value for value in means if value is not None), None)
+        return self.pick(value for part in self._held(time) if (value := mean_of(part, time)) is not None)
 
     def next_change(self, time: float) -> float:
-        changes = [window.next_change(time) for window, _ in self.layers if window is not None]
-        changes += [part.next_change(time) for _, part in self.layers if not isinstance(part, float)]
-        return min(changes, default=math.inf)
+        changing: Iterator[Window | Changing] = (
+            one for layer in self.layers for one in layer if isinstance(one, Window | Changing)
+        )
+        return min((one.next_change(time) for one in changing), default=math.inf)
 
     def ever(self, until: float) -> set[float | None]:
         values: set[float | None] = set()
@@ -301,14 +426,20 @@ class _Stack(Changing):
             if window is None or window.start_s < until:
                 of_part = ever(part, until)
                 values |= of_part - {None}
-                if window is None and None not in of_part:
+                if window is None and None not in of_part and self.pick is _first:
                     return values
         return values | {None}
 
-    def settled(self) -> _Stack:
-        if not any(isinstance(part, _Each) for _, part in self.layers):
-            return self
-        return _Stack([(window, part._draw() if isinstance(part, _Each) else part) for window, part in self.layers])
+    def settled(self, source: int) -> _Choice:
+        return _Choice([(w, part if isinstance(part, float) else part.settled(source)) for w, part in self.layers])
+
+
+def _worst(quantity: Quantity, parts: Sequence[float | Changing]) -> float | Changing:
+    pick = _most if quantity in ("latency", "loss") else _least
+    numbers = [part for part in parts if isinstance(part, float)]
+    if len(parts) == 1 or not numbers:
+        return parts[0] if len(parts) == 1 else _Choice([(None, part) for part in parts], pick)
+    return max(numbers) if pick is _most else min(numbers)
 
 
 def mean_of(part: Part, time: float) -> float | None:
@@ -321,102 +452,157 @@ def ever(part: Part, until: float = math.inf) -> set[float | None]:
     return {part} if part is None or isinstance(part, float) else part.ever(until)
 
 
-class Lookup:
-    """Finds the values of links and nodes in rules, and draws those that are random.
+@dataclass(slots=True)
+class LinkState:
+    """The values of one link in a run; a bandwidth of None is infinite."""
+
+    latency: float | Changing
+    loss: float | Changing
+    bandwidth: Part
+
+
+class _OfNodes(dict[int, Part]):
+    """The uplinks or downlinks of nodes, looked up on first use."""
+
+    def __init__(self, find: Callable[[int], Part]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, node: int) -> Part:
+        part = self[node] = self._find(node)
+        return part
+
+
+class Values:
+    """The values of links and nodes in one run, looked up in the rules on first use.
 
     Args:
-        rules: later ones win.
+        links: with their rules.
         streams: the run's streams.
         num_clients: K. For a server (a node from K on), no value is drawn on a link to a client.
     """
 
-    def __init__(self, rules: Sequence[Rule], streams: Streams, num_clients: int) -> None:
-        self._rules = tuple(reversed(rules))
+    def __init__(self, links: LinkModel, streams: Streams, num_clients: int) -> None:
         self._streams, self._num_clients = streams, num_clients
         self._draws: dict[str, Draws] = {}
-        self._chains: dict[tuple[str, int], _Chain] = {}
         self._seats: dict[str, Seat] = {}
+        self.chains: dict[tuple[str, int], _ChainState] = {}
+        self._of_servers: dict[Quantity, dict[Key, float]] = {"uplink": {}, "downlink": {}}
+        servers = Rule({quantity: Listed(paces) for quantity, paces in self._of_servers.items()})
+        base = links.base_rules(num_clients)
+        rules = (*base, servers, *links.rules)
+        self._rules = tuple(reversed(rules))
+        given = {quantity for rule in (*base, *links.rules) for quantity in rule.values}
+        #: Uplinks and downlinks by node, and whether any node has one; otherwise they are not looked up.
+        self.uplinks = _OfNodes(functools.partial(self.of_node, "uplink"))
+        self.downlinks = _OfNodes(functools.partial(self.of_node, "downlink"))
+        self.limited = not given.isdisjoint(("uplink", "downlink"))
+        #: Values of links that were used recently; dropped ones are looked up again, with the same draws.
+        self.states: dict[tuple[int, int], LinkState] = {}
+        #: The values of every link if all links are identical.
+        self.same = None if links.rules else self._find(0, 0)
+        self.losing = self.draws("loss", lambda g, n: g.random(n))
+        varied = [value for rule in (base[0], *links.rules) for value in rule.values.values()]
+        timed = any(rule.window is not None for rule in links.rules)
+        losing = links.loss > 0.0 or any("loss" in rule.values for rule in links.rules)
+        #: Whether every message of one size takes equally long on an idle link.
+        self.repeats = not (losing or timed or links.startup) and all(
+            isinstance(value, float) or value.repeats for value in varied
+        )
+        #: Whether messages of clients take no time and are never lost.
+        self.free = self.same == LinkState(0.0, 0.0, None) and not (self.limited or links.startup)
+
+    @property
+    def equal(self) -> bool:
+        """Whether all links are identical."""
+        return self.same is not None
+
+    def add_node(self, node: int, uplink: float | None, downlink: float | None) -> None:
+        """Add a server's capacities, which rules may change."""
+        for paces, pace in zip(self._of_servers.values(), (uplink, downlink), strict=True):
+            if pace is not None:
+                paces[node], self.limited = float(pace), True
+
+    def of(self, source: int, target: int) -> LinkState:
+        """Return the values of a link."""
+        return self.same or self.states.get((source, target)) or self.look_up(source, target)
+
+    def look_up(self, source: int, target: int) -> LinkState:
+        """Look up the values of a link in the rules, and keep them."""
+        if len(self.states) >= KEPT_LINKS:
+            self.states.clear()
+        state = self.states[source, target] = self._find(source, target)
+        return state
+
+    def _find(self, source: int, target: int) -> LinkState:
+        latency, loss = self.of_link("latency", source, target), self.of_link("loss", source, target)
+        bandwidth = self.of_link("bandwidth", source, target)
+        return LinkState(0.0 if latency is None else latency, 0.0 if loss is None else loss, bandwidth)
+
+    def bandwidth(self, source: int, target: int) -> Part:
+        """Return the bandwidth of a link, drawn now if it is drawn per message."""
+        bandwidth = self.of(source, target).bandwidth
+        return bandwidth if bandwidth is None or isinstance(bandwidth, float) else bandwidth.settled(source)
+
+    def ever(self, quantity: Quantity, source: int, target: int, until: float = math.inf) -> set[float | None]:
+        """Return all values that a link has in a run; of random values, the mean.
+
+        Args:
+            quantity: of the link, of its source's uplink, or of its target's downlink.
+            source, target: ends of the link.
+            until: the latest end of the run.
+        """
+        if quantity == "uplink":
+            return ever(self.uplinks[source], until)
+        if quantity == "downlink":
+            return ever(self.downlinks[target], until)
+        part: Part = getattr(self.of(source, target), quantity)
+        return ever(part, until)
+
+    def mean_latency_s(self, source: int, target: int, time: float) -> float:
+        """Return the mean latency of a link at a time."""
+        return mean_of(self.of(source, target).latency, time) or 0.0
+
+    def mean_loss(self, source: int, target: int, time: float) -> float:
+        """Return the mean probability at a time that a message on a link is lost."""
+        return mean_of(self.of(source, target).loss, time) or 0.0
 
     def of_link(self, quantity: Quantity, source: int, target: int) -> Part:
-        """Return the value of a link: a constant, or one that depends on time, or None."""
+        """Return the value of a link: a number, or one that depends on time, or None."""
         layers: list[tuple[Window | None, float | Changing]] = []
         for rule in self._rules:
             if (value := rule.values.get(quantity)) is None or not rule.selects(quantity, source, target):
                 continue
-            part = value if isinstance(value, float) else self._part(quantity, rule, value, source, target)
+            part = value if isinstance(value, float) else value.part(self, quantity, rule, source, target)
             if part is None:
                 continue
             layers.append((rule.window, part))
-            if rule.window is None and isinstance(part, float | _PerMessage):
+            if rule.window is None and not isinstance(part, Steps | _Choice):
                 break  # it has a value at all times: earlier rules never matter
         if not layers:
             return None
-        return layers[0][1] if len(layers) == 1 and layers[0][0] is None else _Stack(layers)
+        return layers[0][1] if len(layers) == 1 and layers[0][0] is None else _Choice(layers)
 
     def of_node(self, quantity: Quantity, node: int) -> Part:
         """Return the value of a node; see `of_link`."""
         return self.of_link(quantity, node, node)
 
-    @property
-    def constant(self) -> bool:
-        """Whether no value depends on the time or the message."""
-        return all(rule.window is None for rule in self._rules) and not any(
-            (isinstance(value, Drawn) and value.how == "message")
-            or (isinstance(value, Listed) and any(isinstance(part, Steps) for part in value.values.values()))
-            for rule in self._rules
-            for value in rule.values.values()
-        )
-
-    def _part(self, quantity: Quantity, rule: Rule, value: Drawn | Listed | TwoState, source: int, target: int) -> Part:
-        if isinstance(value, Listed):
-            return self._listed(quantity, value, source, target)
-        if value.how == "message":
-            assert isinstance(value, Drawn), "the schema has no chain per message"
-            draws = self._stream(value.purpose, value.sampler)
-            return _Each(lambda: draws.next(source), mean_of_sampler(value.sampler))
-        if value.how == "link":
-            return self._once(value, min(source, target) << 32 | max(source, target))
+    def owners(self, how: Ways, rule: Rule, source: int, target: int) -> list[int]:
+        """Return the numbers of the link, or of its ends, for which values are drawn."""
+        if how == "link":
+            return [min(source, target) << 32 | max(source, target)]
         ends = [node for node in dict.fromkeys((source, target)) if rule.concerns(node)] or [source]
-        drawing = [node for node in ends if node < self._num_clients] or ends[:1]
-        return _worst(quantity, [self._once(value, node) for node in drawing])
+        return [node for node in ends if node < self._num_clients] or ends[:1]
 
-    def _listed(self, quantity: Quantity, value: Listed, source: int, target: int) -> Part:
-        one: int | None = source
-        other: int | None = target
-        if value.regions is not None:
-            one, other = value.regions.get(source), value.regions.get(target)
-        if one is None or other is None:
-            return None
-        if (part := value.values.get((one, other))) is not None:
-            return part
-        ends = [part for node in {one, other} if (part := value.values.get(node)) is not None]
-        return _worst(quantity, ends) if ends else value.values.get(None)
+    def seat(self, purpose: str) -> Seat:
+        """Return the generators of values that are drawn once."""
+        return self._seats.get(purpose) or self._seats.setdefault(purpose, self._streams.seat(purpose))
 
-    def _once(self, value: Drawn | TwoState, number: int) -> float | Changing:
-        """Return the value that is drawn once for the client or link of that number."""
-        if isinstance(value, Drawn):
-            purpose = f"{value.purpose}-{value.how}"
-            seat = self._seats.get(purpose) or self._seats.setdefault(purpose, self._streams.seat(purpose))
-            return float(value.sampler(seat.at(number, 0), 1)[0])
-        chain = self._chains.get((value.purpose, number))
-        if chain is None:
-            draws = self._stream(value.purpose, lambda g, n: g.random(n), KEPT_BLOCKS)
-            chain = self._chains[value.purpose, number] = _Chain(value, lambda: draws.next(number))
-        return chain
-
-    def _stream(self, purpose: str, sampler: Sampler, kept: float = math.inf) -> Draws:
-        draws = self._draws.get(purpose)
-        if draws is None:
-            draws = self._draws[purpose] = Draws(self._streams, purpose, sampler, kept)
-        return draws
-
-
-def _worst(quantity: Quantity, parts: Sequence[float | Changing]) -> float | Changing:
-    if len(parts) == 1:
-        return parts[0]
-    pick: Callable[[Iterable[float]], float] = max if quantity in ("latency", "loss") else min
-    constants = [part for part in parts if isinstance(part, float)]
-    return pick(constants) if constants else _Worse([p for p in parts if not isinstance(p, float)], pick)
+    def draws(self, purpose: str, sampler: Sampler, kept: float = math.inf) -> Draws:
+        """Return the draws of a purpose, in `kept` blocks at most."""
+        if purpose not in self._draws:
+            self._draws[purpose] = Draws(self._streams, purpose, sampler, kept)
+        return self._draws[purpose]
 
 
 @functools.lru_cache(maxsize=64)

@@ -23,8 +23,8 @@ import math
 from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from mypy_extensions import mypyc_attr
@@ -32,117 +32,9 @@ from mypy_extensions import mypyc_attr
 from simfl.compiled import Integer, as_call
 from simfl.streams import Streams
 from simfl.world.availability import Availability
-from simfl.world.compute import Constant, Draws, Sampler
-from simfl.world.cuts import Cut, Cuts
+from simfl.world.cuts import Cut
 from simfl.world.engine import Clock
-from simfl.world.link_values import Capacity, Quantity, mean_of_sampler
-
-#: Number of links whose state is kept in memory; with more, that of idle links is dropped. It is computed again, or no
-#: longer matters.
-KEPT_LINKS = 2**19
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-@dataclass(frozen=True)
-class LinkModel:
-    """The behavior of every link; subclasses override `losses` or `latencies`.
-
-    `simfl.world.varied.VariedLinks` are links that differ from one another.
-
-    Attributes:
-        latency: sampler of seconds.
-        bandwidth: bytes per second of a link; None is infinite.
-        loss: probability that a message is lost and sent again, 0 <= loss < 1.
-        resend_timeout_s: seconds from a loss to the next attempt.
-        fifo: whether messages on one link in one direction arrive in the order of sending.
-        uplink, downlink: bytes per second that all messages out of (into) one node share, or None.
-        overhead: bytes that the protocol adds to each message.
-        startup: the cost of a connection after a pause, or None.
-        cuts: network partitions.
-    """
-
-    latency: Sampler | None = None
-    bandwidth: float | None = None
-    loss: float = 0.0
-    resend_timeout_s: float = 0.1
-    fifo: bool = False
-    uplink: float | None = None
-    downlink: float | None = None
-    overhead: int = 0
-    startup: TcpStartup | None = None
-    cuts: Cuts = field(default_factory=Cuts)
-
-    def losses(self, streams: Streams) -> Callable[[int, int, float], bool] | None:
-        """Return (source, target, time) -> whether an attempt is lost; None: never."""
-        if not self.loss:
-            return None
-        chance, draws = self.loss, Draws(streams, "loss", lambda g, n: g.random(n))
-        return lambda source, target, time: draws.next(source) < chance
-
-    def latencies(self, streams: Streams) -> Callable[[int, int, float], float] | None:
-        """Return (source, target, time) -> latency in seconds; None: always 0."""
-        if self.latency is None:
-            return None
-        if isinstance(self.latency, Constant):
-            constant = float(self.latency.value)
-            return lambda source, target, time: constant
-        draws = Draws(streams, "latency", self.latency)
-        return lambda source, target, time: draws.next(source)
-
-    def values(self, streams: Streams, num_clients: int) -> Values:
-        """Return the values of each link in a run."""
-        del num_clients
-        return Values(self, streams)
-
-    def carrier(self, network: Network) -> Carrier:
-        """Return the carrier of the messages."""
-        return Queues(network)
-
-    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        """Support `copy` and `pickle`."""
-        return as_call(self)
-
-
-@dataclass(frozen=True)
-class TcpStartup:
-    """TCP's slow start: after a pause a connection starts slowly again.
-
-    A message that is sent after a pause waits for the round trips of the connection. Then a window of w bytes is sent,
-    and its acknowledgement awaited, before the next window of twice the size. While w is less than the link carries in
-    a round trip R, each window costs R - w / bandwidth of idle time. For a message of S bytes
-
-        wait = round_trips R + sum_{i < n - 1} max(0, R - 2^i w / bandwidth),   n = ceil(lg(1 + S / w)),
-
-    the fluid version of the static model in Kurose and Ross, "Computer Networking", section on latency modeling of
-    TCP. The windows are those of RFC 5681 (https://www.rfc-editor.org/rfc/rfc5681) and, by default, RFC 6928. A message
-    without a pause before it continues with the window that earlier messages have reached: one byte more for each byte
-    sent. Losses have a separate timeout.
-
-    Attributes:
-        window: bytes, > 0.
-        pause_s: time without a message after which the connection is opened anew.
-        round_trips: number of them before the first byte is sent; 0 if connections are kept open.
-    """
-
-    window: int = 14_600
-    pause_s: float = 1.0
-    round_trips: float = 1.0
-
-    def wait_s(self, size: Integer, round_trip_s: float, bandwidth: float | None, window: float) -> float:
-        """Return how long a message waits for acknowledgements before its last window.
-
-        `window` is w at the first byte, and `round_trip_s` is R.
-        """
-        waited, left = 0.0, float(size) - window
-        while left > 0.0:
-            waited += max(0.0, round_trip_s - (window / bandwidth if bandwidth else 0.0))
-            window *= 2.0
-            left -= window
-        return waited
-
-    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        """Support `copy` and `pickle`."""
-        return as_call(self)
+from simfl.world.link_values import KEPT_LINKS, LinkModel, finish_s
 
 
 @dataclass(frozen=True)
@@ -279,51 +171,54 @@ class Carrier(ABC):
         """Return how long the busiest queue needs for the bytes in it."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Queues(Carrier):
     """Queues: a message waits for its link, the uplink, and then the downlink."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
-        links = network.links
-        self._bandwidth, self._uplink, self._downlink = links.bandwidth, links.uplink, links.downlink
-        self._uplinks, self._downlinks = network.values.uplinks, network.values.downlinks
+        self._values = network.values
+        self._same, self._states = network.values.same, network.values.states
         self._uplink_free: dict[int, float] = {}
         self._downlink_free: dict[int, float] = {}
         self._link_free: dict[tuple[int, int], float] = {}
         self._most_links = KEPT_LINKS
 
-    def carry(self, message: Message, now: float, paces: tuple[float | None, float | None] | None = None) -> None:
-        """Send when link and uplink are free; `paces`: their bytes per second."""
-        source, network = message.source, self.network
-        if paces is None:
-            bandwidth, uplink = self._bandwidth, self._uplinks.get(source, self._uplink)
-        else:
-            bandwidth, uplink = paces
-        if not (bandwidth or uplink):
+    def carry(self, message: Message, now: float) -> None:
+        """Send when link and uplink are free, at the pace that they have at each time."""
+        source, network, values = message.source, self.network, self._values
+        link = source, message.target
+        bandwidth = (self._same or self._states.get(link) or values.look_up(source, message.target)).bandwidth
+        uplink = values.uplinks[source] if values.limited else None
+        if bandwidth is None and uplink is None:
             network.sent(message, now, now, network.launch(message, now))
             return
-        size, begin, link = message.size, now, (source, message.target)
-        paced_s = 0.0
-        if bandwidth:
-            paced_s = size / bandwidth
+        size, begin = message.size, now
+        if bandwidth is not None:
             free = self._link_free.get(link)
             if free is None:
                 self._forget_idle(now)
             elif free > begin:
                 begin = free
-        if uplink:
+        if uplink is not None:
             free = self._uplink_free.get(source, 0.0)
             if free > begin:
                 begin = free
-            need = size / uplink
-            # A slow link leaves the rest of the uplink to other links.
-            self._uplink_free[source] = begin + need
-            if need > paced_s:
-                paced_s = need
+        # A slow link leaves the rest of the uplink to other links.
+        if (bandwidth is None or isinstance(bandwidth, float)) and (uplink is None or isinstance(uplink, float)):
+            paced_s = size / bandwidth if bandwidth else 0.0
+            if uplink:
+                need = size / uplink
+                self._uplink_free[source] = begin + need
+                if need > paced_s:
+                    paced_s = need
+            end = begin + paced_s
+        else:
+            if uplink is not None:
+                self._uplink_free[source] = finish_s(size, begin, uplink)
+            end = finish_s(size, begin, values.bandwidth(source, message.target), uplink)
+            paced_s = end - begin
         message.paced_s = paced_s
-        end = begin + paced_s
-        if bandwidth:
+        if bandwidth is not None:
             self._link_free[link] = end
         network.sent(message, begin, end, network.launch(message, begin))
 
@@ -334,105 +229,33 @@ class Queues(Carrier):
             self._most_links = max(KEPT_LINKS, 2 * len(self._link_free))
 
     def reach(self, message: Message) -> None:
-        """Queue for the target's downlink, in the order in which messages reach it."""
-        downlink = self._downlinks.get(message.target, self._downlink)
-        if downlink:
-            self._pass(message, downlink)
-        else:
+        """Queue for the target's downlink, less the bytes that have passed it on the way."""
+        values, target = self._values, message.target
+        downlink = values.downlinks[target] if values.limited else None
+        if downlink is None:
             self.network.arrive(message)
-
-    def _pass(self, message: Message, downlink: float) -> None:
-        # Bytes that came at a slower pace have already passed the downlink.
-        now, need = self.clock.now, message.size / downlink
-        begin = max(now - min(message.paced_s, need), self._downlink_free.get(message.target, 0.0))
-        end = self._downlink_free[message.target] = max(begin + need, now)
+            return
+        now, free = self.clock.now, self._downlink_free.get(target, 0.0)
+        if isinstance(downlink, float):
+            need = message.size / downlink
+            end = max(now - min(message.paced_s, need), free) + need
+        else:
+            end = finish_s(message.size, max(now - message.paced_s, free), downlink)
+        end = self._downlink_free[target] = max(end, now)
         self.clock.tell_at(end, self.network.arrive, message)
 
     def paced_s(self, source: Integer, target: Integer, size: Integer) -> float:
-        """Return the time that `size` bytes need at the smallest capacity on the way."""
-        paces = self._bandwidth, self._uplinks.get(source, self._uplink), self._downlinks.get(target, self._downlink)
-        return max(size / pace if pace else 0.0 for pace in paces)
+        """Return the seconds that `size` bytes take at each time's smallest capacity."""
+        values = self._values
+        capacities = values.bandwidth(source, target), values.uplinks[source], values.downlinks[target]
+        begin = 0.0 if all(isinstance(capacity, float | None) for capacity in capacities) else self.clock.now
+        seconds: float = finish_s(size, begin, *capacities) - begin
+        return seconds
 
     def backlog_s(self) -> float:
         """Return how long the longest queue still takes."""
         queues = (self._link_free, self._uplink_free, self._downlink_free)
         return max((max(queue.values()) for queue in queues if queue), default=0.0) - self.clock.now
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Values:
-    """The values of the links of one run; here, all links are identical."""
-
-    def __init__(self, links: LinkModel, streams: Streams) -> None:
-        self._links = links
-        #: Draws the latency of a message from source to target that begins at a time; None: 0.
-        self.latency_s = links.latencies(streams)
-        #: Draws whether an attempt from source to target that begins at a time is lost; None: never.
-        self.lost = links.losses(streams)
-        #: Bytes per second out of (into) nodes that are not clients.
-        self.uplinks: dict[int, float | None] = {}
-        self.downlinks: dict[int, float | None] = {}
-
-    @property
-    def free(self) -> bool:
-        """Whether messages of clients take no time and are never lost."""
-        links = self._links
-        limits = links.bandwidth or links.uplink or links.downlink
-        return not (self.latency_s or self.lost or limits or links.startup)
-
-    @property
-    def equal(self) -> bool:
-        """Whether all links are identical."""
-        return type(self._links) is LinkModel
-
-    @property
-    def repeats(self) -> bool:
-        """Whether every message of one size takes equally long on an idle link."""
-        links = self._links
-        return self.equal and not links.loss and not links.startup and isinstance(links.latency, Constant | None)
-
-    def add_node(self, node: int, uplink: float | None, downlink: float | None) -> None:
-        """Set the capacities of a node that is not a client."""
-        self.uplinks[node], self.downlinks[node] = uplink, downlink
-
-    def bandwidth(self, source: Integer, target: Integer) -> Capacity:
-        """Return the bytes per second of a link."""
-        return self._links.bandwidth
-
-    def uplink(self, node: int) -> Capacity:
-        """Return a node's total bytes per second out; None is infinite."""
-        return self.uplinks.get(node, self._links.uplink)
-
-    def downlink(self, node: int) -> Capacity:
-        """Return a node's total bytes per second in; None is infinite."""
-        return self.downlinks.get(node, self._links.downlink)
-
-    def ever(
-        self, quantity: Quantity, source: Integer, target: Integer, until: float = math.inf
-    ) -> Collection[float | None]:
-        """Return all values that a link has in a run; of random values, the mean.
-
-        Args:
-            quantity: of the link, of its source's uplink, or of its target's downlink.
-            source, target: ends of the link.
-            until: the latest end of the run.
-        """
-        if quantity == "latency":
-            return (self.mean_latency_s(source, target, 0.0),)
-        if quantity == "bandwidth":
-            return (self._links.bandwidth,)
-        if quantity == "loss":
-            return (self._links.loss,)
-        return (self.uplink(source) if quantity == "uplink" else self.downlink(target),)  # type: ignore[return-value]
-
-    def mean_latency_s(self, source: Integer, target: Integer, time: float) -> float:
-        """Return the mean latency of a link at a time."""
-        latency = self._links.latency
-        return 0.0 if latency is None else mean_of_sampler(latency)
-
-    def mean_loss(self, source: Integer, target: Integer, time: float) -> float:
-        """Return the mean probability at a time that a message on a link is lost."""
-        return self._links.loss
 
 
 #: A delivered message: (sent_s, delivered_s, source, target, bytes, resends).
@@ -461,7 +284,7 @@ class Network:
     Args:
         availability: a message to an offline client waits for its return.
         on_delivery: called with a `MessageRow` for every delivered message, or None.
-        carrier: makes the carrier; by default that of `links`.
+        carrier: makes the carrier; by default `Queues`.
     """
 
     def __init__(
@@ -474,13 +297,14 @@ class Network:
         on_delivery: Callable[[MessageRow], None] | None = None,
         carrier: Callable[[Network], Carrier] | None = None,
     ) -> None:
+        # CPython 3.11 looks up methods slowly on an object with 30 attributes or more; this one has 29.
         self.clock = clock
         self.links = links
         self.availability = availability
         #: By node, as in `traffic`.
         self._sent_bytes, self._messages = array("q", bytes(8 * num_clients)), [0] * num_clients
         self.values = links.values(streams, num_clients)
-        self._latency_s, self._lost = self.values.latency_s, self.values.lost
+        self._same, self._states = self.values.same, self.values.states
         self._cuts, self._starting = bool(links.cuts), links.startup is not None
         self._clients = num_clients
         self._trivial: bool = availability.trivial
@@ -499,7 +323,7 @@ class Network:
         self._on_delivery = on_delivery
         #: Observes the content of messages, or None.
         self.witness: Witness | None = None
-        self.carrier = (carrier or links.carrier)(self)
+        self.carrier = (carrier or Queues)(self)
         self._carry, self._reach = self.carrier.carry, self.carrier.reach
         self._land = self._in_order if links.fifo else self._reach
         #: Whether messages of clients start at once.
@@ -620,10 +444,14 @@ class Network:
         source = message.source
         self._sent_bytes[source] += message.size
         self._messages[source] += 1
-        if self._lost is not None and self._lost(source, message.target, begin):
-            self.lost += 1
-            return None
-        return self._latency_s(source, message.target, begin) if self._latency_s is not None else 0.0
+        state = self._same or self._states.get((source, message.target)) or self.values.look_up(source, message.target)
+        if loss := state.loss:
+            chance = loss if isinstance(loss, float) else loss.at(begin, source)
+            if chance and self.values.losing.next(source) < chance:
+                self.lost += 1
+                return None
+        latency = state.latency
+        return latency if isinstance(latency, float) else latency.at(begin, source) or 0.0
 
     def count(self, source: Integer, size: Integer, messages: Integer = 1) -> None:
         """Count messages of `size` bytes each that arrive at once, without being sent."""

@@ -12,8 +12,11 @@ class Changing(ABC):
     """A value that depends on the time, and may be drawn for each message."""
 
     @abstractmethod
-    def at(self, time: float) -> float | None:
-        """Return the value at a time, drawn if it is random; None for no value."""
+    def at(self, time: float, source: int = 0) -> float | None:
+        """Return the value at a time, drawn for a message of `source` if it is random.
+
+        None for no value.
+        """
 
     def next_change(self, time: float) -> float:
         """Return a time until which the value stays the same; inf for always."""
@@ -23,14 +26,14 @@ class Changing(ABC):
         """Return the mean over draws of the value at a time, without drawing."""
         return self.at(time)
 
-    @abstractmethod
     def ever(self, until: float) -> set[float | None]:
         """Return all values before a time, perhaps more; of random values, the mean.
 
         None stands for times without a value.
         """
+        return {self.mean(0.0)}
 
-    def settled(self) -> float | Changing:
+    def settled(self, source: int) -> float | Changing:
         """Return the value for one message, drawn now if it is drawn per message."""
         return self
 
@@ -53,7 +56,7 @@ class Steps(Changing):
         begun = repetition(time, self.every_s)
         return begun, bisect_right(self.times, time - begun)
 
-    def at(self, time: float) -> float | None:
+    def at(self, time: float, source: int = 0) -> float | None:
         """Return the value at a time; None before the first."""
         begun, place = self._place(time)
         if place == 0:  # the last value continues until the first time of the next repetition

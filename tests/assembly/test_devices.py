@@ -16,7 +16,7 @@ from simfl.scenario import from_mapping
 from simfl.streams import Streams
 from simfl.world.availability import Outage
 from simfl.world.compute import Compute, Pace, Trace
-from simfl.world.link_values import Lookup
+from simfl.world.link_values import LinkModel, Values
 from simfl.world.steps import Steps
 
 DEVICES = """name,seconds_per_example,seconds_per_batch,memory,uplink,share
@@ -41,7 +41,7 @@ def test_devices_have_their_own_uplinks_and_downlinks(tmp_path):
     (device,) = devices_of(scenario_of(1, clients={"count": 1, "devices": write(tmp_path, "d.csv", text)}), Streams(0))
     bare = dataclasses.replace(device, uplink=None, downlink=None)
     rule = capacities_of([bare, device, dataclasses.replace(device, uplink=None)])
-    own = Lookup([rule], Streams(0), 4)
+    own = Values(LinkModel(rules=(rule,)), Streams(0), 4)
     assert [own.of_node("uplink", k) for k in range(4)] == [None, 1.0, None, None]
     assert [own.of_node("downlink", k) for k in range(4)] == [None, 2.0, 2.0, None]
     assert capacities_of([bare, bare]) is None
@@ -92,7 +92,7 @@ def test_world_has_the_devices(tmp_path):
     for k, device in enumerate(setup.devices):
         expected = 2 * (device.seconds_per_batch + 10 * device.seconds_per_example)
         assert world.compute.duration(k, 10, 0.0) == pytest.approx(expected)
-        assert world.network.values.uplink(k) == device.uplink
+        assert world.network.values.uplinks[k] == device.uplink
     assert not world.network.free
     usual_s = usual_batch_s(setup.scenario, setup.devices, setup.sizes.tolist())
     assert (setup.options["period_s"], forecast(setup).batch_s) == (usual_s, usual_s)

@@ -8,10 +8,8 @@ from simfl.errors import DataError
 from simfl.scenario import from_mapping
 from simfl.streams import Streams
 from simfl.world import Topology
-from simfl.world.link_values import Listed, Lookup, Rule, TwoState
-from simfl.world.links import LinkModel
+from simfl.world.link_values import Chain, Listed, Rule, Values
 from simfl.world.topology import build_topology
-from simfl.world.varied import VariedLinks
 
 PAIR = Topology("pair", ((1,), (0,)))
 
@@ -32,9 +30,9 @@ def trace_of(tmp_path, text, **more):
 
 
 def test_links_without_rules_are_equal():
-    assert type(model_of()) is LinkModel
-    assert type(model_of(regions={"names": ["here"], "counts": [2]})) is LinkModel
-    assert isinstance(model_of(links={"rules": [{"all": True, "loss": 0.1}]}), VariedLinks)
+    assert not model_of().rules
+    assert not model_of(regions={"names": ["here"], "counts": [2]}).rules
+    assert model_of(links={"rules": [{"all": True, "loss": 0.1}]}).rules
 
 
 def test_a_trace_has_steps_of_each_client(tmp_path):
@@ -84,7 +82,7 @@ def test_a_matrix_of_round_trips_in_a_file_is_halved(tmp_path):
     path.write_text("from,a,b\nb,30,\na,2,40\n")
     table = {"kind": "csv", "path": str(path), "unit": "ms", "round_trips": True}
     model = model_of(regions={"names": ["a", "b"], "counts": [1, 1], "latency": table})
-    lookup = Lookup(model.rules, Streams(0), 2)
+    lookup = Values(model, Streams(0), 2)
     assert [lookup.of_link("latency", *link) for link in ((0, 1), (1, 0))] == [0.020, 0.015]
     path.write_text("from,a,b\nb,30,\na,2,40\nb,3,\n")
     with pytest.raises(DataError, match=r":4: from: expected one row for each region; line 2 has it, found 'b'"):
@@ -146,7 +144,7 @@ def test_rules_override_capacities_of_devices():
         own = Rule({"uplink": Listed({0: 5.0})})
         scenario = scenario_of(links={"uplink": "8 bit/s", **links})
         values = links_of(scenario, Streams(0), PAIR, own).values(Streams(0), 2)
-        return [values.uplink(0), values.uplink(1)]
+        return [values.uplinks[0], values.uplinks[1]]
 
     assert uplinks() == [5.0, 1.0]
     assert uplinks(rules=[{"all": True, "uplink": "16 bit/s"}]) == [2.0, 2.0]
@@ -158,7 +156,7 @@ def test_bursts_of_losses_and_frequency_of_draws_are_built():
     first, second = model_of(
         links={"rules": [{"all": True, "loss": bursts}, {"all": True, "bandwidth": law, "uplink": law}]}
     ).rules
-    assert first.values == {"loss": TwoState(9.0, 0.5, 0.01, 0.9, "client", "loss-0")}
+    assert first.values == {"loss": Chain(9.0, 0.5, 0.01, 0.9, "client", "loss-0")}
     assert {name: (value.how, value.purpose) for name, value in second.values.items()} == {
         "bandwidth": ("link", "bandwidth-1"), "uplink": ("client", "uplink-1"),
     }  # fmt: skip

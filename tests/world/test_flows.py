@@ -11,10 +11,9 @@ from simfl.world import Availability, Clock, Network
 from simfl.world.availability import Outage
 from simfl.world.cuts import Cut, Cuts
 from simfl.world.flows import Flows
-from simfl.world.link_values import Drawn, Rule, Window
+from simfl.world.link_values import Rule, Sampled, Window
 from simfl.world.links import LinkModel
 from simfl.world.underlay import Underlay, star_of_switches, two_level_tree
-from simfl.world.varied import VariedLinks
 from tests.helpers import constant, exponential
 from tests.world.test_links import MB, deliveries
 
@@ -187,7 +186,7 @@ def test_one_pending_call_serves_all_flows():
 
 def varied(*rules, **links):
     clock, streams = Clock(), Streams(0)
-    model = VariedLinks(rules=rules, **links)
+    model = LinkModel(rules=rules, **links)
     return Network(clock, model, 8, streams, Availability(streams), None, Flows)
 
 
@@ -208,7 +207,7 @@ def test_links_may_differ_and_what_is_drawn_for_a_message_is_its_own():
     slow = Rule({"bandwidth": 1.0 * MB, "latency": 0.5}, ways=((frozenset({0}), None),))
     seen = deliveries(varied(slow, bandwidth=4.0 * MB), [(0.0, 0, 1, MB), (0.0, 2, 1, MB)])
     assert seen == [(pytest.approx(0.25), 1), (pytest.approx(1.5), 0)]
-    drawn = varied(Rule({"bandwidth": Drawn(lambda g, n: g.uniform(1, 2, n) * MB, "message", "bandwidth")}))
+    drawn = varied(Rule({"bandwidth": Sampled(lambda g, n: g.uniform(1, 2, n) * MB, "message", "bandwidth")}))
     times = [time for time, _ in deliveries(drawn, [(0.0, 0, 1, MB)] * 20)]
     assert 0.5 < min(times) < 0.6 < 0.75 < max(times) < 1.0, "each at its own pace"
 

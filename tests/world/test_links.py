@@ -1,5 +1,4 @@
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -9,8 +8,8 @@ from hypothesis import strategies as st
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Network
 from simfl.world.availability import Outage
-from simfl.world.compute import Draws
-from simfl.world.links import LinkModel
+from simfl.world.link_values import LinkModel, Rule, Value
+from simfl.world.steps import Changing
 from tests.helpers import constant, exponential
 
 MB = 1_000_000
@@ -214,27 +213,23 @@ def test_a_transfer_includes_the_time_of_lost_attempts():
     assert network.bytes_sent == MB * network.messages
 
 
-@dataclass(frozen=True)
-class Bursts(LinkModel):
+class Bursts(Changing, Value):
     """Gilbert and Elliott's links: in a bad state nothing gets through, and states last for some attempts."""
 
-    into: float = 0.1
-    out_of: float = 0.25
+    def __init__(self, into, out_of, uniform):
+        self.into, self.out_of, self.uniform, self.bad = into, out_of, uniform, False
 
-    def losses(self, streams):
-        draws = Draws(streams, "loss", lambda g, n: g.random(n))
-        bad = {}
+    def part(self, values, quantity, rule, source, target):
+        return self
 
-        def lost(source, target, time):
-            was = bad.get((source, target), False)
-            bad[source, target] = draws.next(source) >= self.out_of if was else draws.next(source) < self.into
-            return bad[source, target]
-
-        return lost
+    def at(self, time, source=0):
+        self.bad = self.uniform() >= self.out_of if self.bad else self.uniform() < self.into
+        return float(self.bad)
 
 
-def test_a_link_model_is_a_subclass_with_its_own_losses():
-    network = Network(Clock(), Bursts(resend_timeout_s=1.0), 2, Streams(0), Availability(Streams(0)))
+def test_a_kind_of_value_is_a_class_of_its_own():
+    losses = Rule({"loss": Bursts(0.1, 0.25, np.random.default_rng(0).random)})
+    network = make_network(2, resend_timeout_s=1.0, rules=(losses,))
     assert not network.free
     seconds = [network.transfers_s([(0, 1)], MB)[0] for _ in range(4000)]
     again = np.array(seconds)  # resends, one second each

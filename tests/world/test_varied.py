@@ -11,15 +11,12 @@ from simfl.errors import RunError
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Network, link_values
 from simfl.world import links as links_module
-from simfl.world import varied as varied_module
 from simfl.world.availability import Outage
 from simfl.world.compute import Law
 from simfl.world.cuts import Cut, Cuts
 from simfl.world.flows import Flows
-from simfl.world.link_values import Drawn, Listed, Lookup, Rule, TwoState, Window, finish_s
-from simfl.world.links import LinkModel, TcpStartup
+from simfl.world.link_values import Chain, LinkModel, Listed, Rule, Sampled, TcpStartup, Values, Window, finish_s
 from simfl.world.steps import Steps
-from simfl.world.varied import VariedLinks
 from tests.helpers import constant, exponential
 from tests.world.test_links import deliveries
 
@@ -29,7 +26,7 @@ CLIENTS = 4
 
 def network_of(*layers, num_clients=CLIENTS, seed=0, outages=None, rows=None, **links):
     clock, streams = Clock(), Streams(seed)
-    model = VariedLinks(**links, rules=layers)
+    model = LinkModel(**links, rules=layers)
     on_delivery = None if rows is None else rows.append
     return Network(clock, model, num_clients, streams, Availability(streams, outages), on_delivery)
 
@@ -151,11 +148,11 @@ def test_empty_rules_change_nothing():
 
 
 def lookup(*layers, num_clients=CLIENTS, seed=0):
-    return Lookup(layers, Streams(seed), num_clients)
+    return Values(LinkModel(rules=layers), Streams(seed), num_clients)
 
 
 def test_a_draw_per_link_is_the_same_both_ways_in_any_order_of_lookups():
-    rule = Rule({"latency": Drawn(exponential(1.0), "link", "x")})
+    rule = Rule({"latency": Sampled(exponential(1.0), "link", "x")})
     pairs = [(i, j) for i in range(CLIENTS) for j in range(CLIENTS) if i != j]
     one, other = lookup(rule), lookup(rule)
     forward = {pair: one.of_link("latency", *pair) for pair in pairs}
@@ -166,7 +163,7 @@ def test_a_draw_per_link_is_the_same_both_ways_in_any_order_of_lookups():
 
 
 def test_a_draw_per_client_gives_a_link_the_worse_of_its_ends():
-    draws = {name: Drawn(exponential(1.0), "client", "x") for name in ("latency", "bandwidth", "uplink")}
+    draws = {name: Sampled(exponential(1.0), "client", "x") for name in ("latency", "bandwidth", "uplink")}
     everybody = lookup(Rule(draws, nodes=frozenset(range(CLIENTS))))
     own = [everybody.of_node("uplink", k) for k in range(CLIENTS)]
     assert len(set(own)) == CLIENTS
@@ -180,7 +177,7 @@ def test_a_draw_per_client_gives_a_link_the_worse_of_its_ends():
 
 
 def test_servers_have_no_draw_on_links_to_clients():
-    rule = Rule({"latency": Drawn(exponential(0.1), "client", "a")})
+    rule = Rule({"latency": Sampled(exponential(0.1), "client", "a")})
     for seed in range(5):
         values = lookup(rule, seed=seed)
         for client in range(CLIENTS):
@@ -193,7 +190,7 @@ def test_servers_have_no_draw_on_links_to_clients():
 
 def test_a_draw_per_message_follows_its_distribution():
     network = network_of(
-        Rule({"latency": Drawn(exponential(0.05), "message", "x")}, ((frozenset({0}), None),)), latency=constant(1.0)
+        Rule({"latency": Sampled(exponential(0.05), "message", "x")}, ((frozenset({0}), None),)), latency=constant(1.0)
     )
     seen = {i: at - i for at, i in deliveries(network, [(float(i), i % 2, 3, 10) for i in range(2000)])}
     assert [seen[i] for i in range(1, 2000, 2)] == pytest.approx([1.0] * 1000)
@@ -203,7 +200,7 @@ def test_a_draw_per_message_follows_its_distribution():
 
 
 def test_a_bandwidth_drawn_per_message_holds_for_the_whole_message():
-    network = network_of(Rule({"bandwidth": Drawn(lambda g, n: g.uniform(1e6, 2e6, n), "message", "x")}))
+    network = network_of(Rule({"bandwidth": Sampled(lambda g, n: g.uniform(1e6, 2e6, n), "message", "x")}))
     took = [at - 10.0 * i for at, i in deliveries(network, [(10.0 * i, 0, 1, 2 * MB) for i in range(200)])]
     assert len(np.unique(np.round(took, 9))) == 200
     assert 1.0 <= min(took) < 1.1
@@ -273,7 +270,7 @@ def test_a_message_that_would_never_end_is_refused(monkeypatch):
 
 
 def test_gilbert_and_elliotts_losses_come_in_bursts_of_the_right_share():
-    law = TwoState(good_s=3.0, bad_s=1.0, loss_good=0.0, loss_bad=1.0, how="link", purpose="bursts")
+    law = Chain(good_s=3.0, bad_s=1.0, loss_good=0.0, loss_bad=1.0, how="link", purpose="bursts")
     values = lookup(Rule({"loss": law}))
     chain = values.of_link("loss", 0, 1)
     assert values.of_link("loss", 1, 0) is chain, "both directions share their states"
@@ -290,7 +287,7 @@ def test_gilbert_and_elliotts_losses_come_in_bursts_of_the_right_share():
 
 
 def test_the_mean_loss_of_two_chains_draws_nothing():
-    rule = Rule({"loss": TwoState(3.0, 1.0, 0.0, 1.0, "client", "bursts")})
+    rule = Rule({"loss": Chain(3.0, 1.0, 0.0, 1.0, "client", "bursts")})
     network, other = network_of(rule), network_of(rule)
     assert network.values.mean_loss(0, 1, 0.0) == 0.25
     losses, others = ([one.values.of(0, 1).loss.at(float(i)) for i in range(100)] for one in (network, other))
@@ -302,9 +299,9 @@ def test_the_mean_loss_of_two_chains_draws_nothing():
 def test_messages_on_differing_links_arrive_exactly_once(seed, fifo, startup, cut, away):
     generator, rows = np.random.default_rng(seed), []
     layers = [
-        Rule({"loss": TwoState(0.3, 0.2, 0.05, 0.9, "client", "bursts")}, nodes=frozenset(range(3))),
-        Rule({"latency": Drawn(exponential(0.05), "message", "x"), "bandwidth": 4e4}, window=Window(0.3, 0.6, 0.7)),
-        Rule({"uplink": Drawn(lambda g, n: g.uniform(3e4, 9e4, n), "client", "y"), "downlink": 6e4}),
+        Rule({"loss": Chain(0.3, 0.2, 0.05, 0.9, "client", "bursts")}, nodes=frozenset(range(3))),
+        Rule({"latency": Sampled(exponential(0.05), "message", "x"), "bandwidth": 4e4}, window=Window(0.3, 0.6, 0.7)),
+        Rule({"uplink": Sampled(lambda g, n: g.uniform(3e4, 9e4, n), "client", "y"), "downlink": 6e4}),
     ]
     network = network_of(
         *layers, seed=seed, rows=rows, latency=constant(0.01), bandwidth=8e4, resend_timeout_s=0.05, fifo=fifo,
@@ -335,16 +332,16 @@ def test_a_server_keeps_its_capacities_unless_a_rule_names_it():
     network = network_of(Rule({"uplink": 2.0 * MB}, nodes=frozenset({0, CLIENTS})), uplink=1.0 * MB, downlink=3.0 * MB)
     servers = network.add_node(5.0 * MB, 6.0 * MB), network.add_node(7.0 * MB, None)
     nodes = (0, 1, *servers)
-    assert [network.values.uplink(node) for node in nodes] == [2.0 * MB, 1.0 * MB, 2.0 * MB, 7.0 * MB]
-    assert [network.values.downlink(node) for node in nodes] == [3.0 * MB, 3.0 * MB, 6.0 * MB, None]
+    assert [network.values.uplinks[node] for node in nodes] == [2.0 * MB, 1.0 * MB, 2.0 * MB, 7.0 * MB]
+    assert [network.values.downlinks[node] for node in nodes] == [3.0 * MB, 3.0 * MB, 6.0 * MB, None]
 
 
 @pytest.mark.parametrize(
     ("rule", "links", "repeats"),
     [
         (Rule({"latency": 0.1}), {}, True),
-        (Rule({"latency": Drawn(exponential(0.1), "link", "a")}), {}, True),
-        (Rule({"latency": Drawn(exponential(0.1), "message", "a")}), {}, False),
+        (Rule({"latency": Sampled(exponential(0.1), "link", "a")}), {}, True),
+        (Rule({"latency": Sampled(exponential(0.1), "message", "a")}), {}, False),
         (Rule({"latency": 0.1}, window=Window(1.0, 2.0)), {}, False),
         (Rule({"bandwidth": Listed({None: Steps((0.0,), (1.0 * MB,))})}), {}, False),
         (Rule({"loss": 0.1}), {}, False),
@@ -363,10 +360,10 @@ def test_dropping_the_state_of_links_changes_nothing(fair, fifo, monkeypatch):
     uniform = Law(lambda g, n: g.uniform(0.01, 0.05, n), 0.03)
     bytes_per_s = Law(lambda g, n: g.uniform(0.5 * MB, 2 * MB, n), 1.25 * MB)
     layers = (
-        Rule({"latency": Drawn(uniform, "link", "a"), "bandwidth": Drawn(bytes_per_s, "link", "b"),
-              "loss": TwoState(0.5, 0.2, 0.0, 0.8, "link", "c"), "uplink": Drawn(bytes_per_s, "client", "d")}),
-        Rule({"bandwidth": Drawn(bytes_per_s, "message", "e")}, (((frozenset({0}), None)),)),
-        Rule({"latency": Drawn(uniform, "message", "f")}, ((None, frozenset({1, 2})),), window=Window(0.2, 0.5, 0.7)),
+        Rule({"latency": Sampled(uniform, "link", "a"), "bandwidth": Sampled(bytes_per_s, "link", "b"),
+              "loss": Chain(0.5, 0.2, 0.0, 0.8, "link", "c"), "uplink": Sampled(bytes_per_s, "client", "d")}),
+        Rule({"bandwidth": Sampled(bytes_per_s, "message", "e")}, (((frozenset({0}), None)),)),
+        Rule({"latency": Sampled(uniform, "message", "f")}, ((None, frozenset({1, 2})),), window=Window(0.2, 0.5, 0.7)),
         Rule({"bandwidth": Listed({(3, 4): Steps((0.0, 0.4), (1.0 * MB, 0.2 * MB), 1.0)})}),
         Rule({"bandwidth": 0.3 * MB}, ((frozenset({5}), None),), window=Window(0.1, 0.3, 0.5)),
     )  # fmt: skip
@@ -382,7 +379,7 @@ def test_dropping_the_state_of_links_changes_nothing(fair, fifo, monkeypatch):
     def told():
         rows, clock, streams = [], Clock(), Streams(0)
         startup = TcpStartup(window=10_000, pause_s=0.2)
-        links = VariedLinks(rules=layers, startup=startup, resend_timeout_s=0.03, fifo=fifo, bandwidth=3.0 * MB)
+        links = LinkModel(rules=layers, startup=startup, resend_timeout_s=0.03, fifo=fifo, bandwidth=3.0 * MB)
         carrier = Flows if fair else None
         network = Network(clock, links, 12, streams, Availability(streams), rows.append, carrier)
         for at, one, other, size in sends:
@@ -393,7 +390,7 @@ def test_dropping_the_state_of_links_changes_nothing(fair, fifo, monkeypatch):
     expected, network = told()
     assert len(expected) == 400
     assert len(network.values.states) > 100
-    for module, name in ((links_module, "KEPT_LINKS"), (varied_module, "KEPT_LINKS"), (link_values, "KEPT_BLOCKS")):
+    for module, name in ((links_module, "KEPT_LINKS"), (link_values, "KEPT_LINKS"), (link_values, "KEPT_BLOCKS")):
         monkeypatch.setattr(module, name, 4)
     deliveries, network = told()
     assert deliveries == expected

@@ -13,7 +13,6 @@ from simfl.assembly.world import batch_times_s
 from simfl.errors import ScenarioError
 from simfl.scenario import algorithms as schema
 from simfl.scenario.units import format_time
-from simfl.world.links import LinkModel
 
 #: Models in flight that fit into memory: a kilobyte each, for any size of the model.
 MOST_UNDER_WAY = 1_000_000
@@ -69,7 +68,7 @@ class AdPsgdKind(BoundedKind[schema.AdPsgd]):
     def warnings(self, setup: Setup) -> Iterator[str]:
         """Warn of exchanges that take no time although links do."""
         if self.config.exchange == "atomic" and (cost := cost_of(setup)) is not None:
-            plain = type(setup.links) is LinkModel and setup.underlay is None
+            plain = not setup.links.rules and setup.underlay is None
             instead = ", or links: {latency: 0 s, bandwidth: null}" if plain else ""
             yield f"algorithm.exchange: atomic averages in no time, although links have {cost}; use messages{instead}"
 
