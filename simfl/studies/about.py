@@ -84,7 +84,8 @@ def _with_imported_papers(name: str, package: Path) -> list[Path]:
             for other in sorted(new - papers.keys()):
                 papers[other] = []
                 waiting.append(other)
-    return [path for paper in sorted(papers, key=lambda other: (other != name, other)) for path in papers[paper]]
+    paths = [path for paper in sorted(papers, key=lambda other: (other != name, other)) for path in papers[paper]]
+    return [path for path in paths if path.exists()]
 
 
 def _imports_of(path: Path) -> Iterator[list[str]]:
