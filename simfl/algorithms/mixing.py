@@ -83,6 +83,7 @@ class Mixing:
         return stepped
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LeadingMixing(Mixing):
     """The mean with the client's own model as the first term; the caller keeps what it heard until it has the mean."""
 
