@@ -85,7 +85,10 @@ class Mixing:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LeadingMixing(Mixing):
-    """The mean with the client's own model as the first term; the caller keeps what it heard until it has the mean."""
+    """The mean with the client's own model as the first term.
+
+    The caller keeps what it heard until it has the mean.
+    """
 
     def mix(self, me: Integer, round_num: Integer, own: Weighted, heard: list[Heard]) -> Model:
         """Return the mean, and average the states."""

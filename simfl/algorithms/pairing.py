@@ -28,7 +28,7 @@ from simfl.tape.recording import Model
 
 
 class Shown(NamedTuple):
-    """A message: a model, and the state of an optimizer if it travels, which is freed last."""
+    """A model, and the state of an optimizer if it travels, which is freed last."""
 
     state: State | None
     model: Model
@@ -66,7 +66,7 @@ class Pairing:
         return Shown(None, self.owner.present(who))
 
     def meet(self, starter: Integer, peer: Integer, shown: Shown, other: Shown, crossing: bool) -> None:
-        """Let the peer average; the starter will subtract the difference when it gets the answer.
+        """Let the peer average; the starter will `settle` when it gets the answer.
 
         `crossing`: the peer's message was sent earlier, and its model may have changed.
         """

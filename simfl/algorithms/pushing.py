@@ -1,4 +1,6 @@
-"""What a client pushes to others, and what it keeps: equal shares of its vector, or of what takes its place.
+"""What a client pushes to others, and what it keeps.
+
+It pushes equal shares of its vector, or of what takes its place:
 
 - `Pushing`: whole vectors;
 - `CompressedPushing`: a client shows s in place of x, so that P becomes (1 - gamma) I + gamma P. Where each receiver
@@ -17,7 +19,7 @@ from simfl.tape import Model
 
 
 class Split(NamedTuple):
-    """A vector that was split: what a message has of it, and what its owner keeps; with the shares of both.
+    """What a message has of a vector, what its owner keeps, and the shares of both.
 
     `shown` is the vector that the receivers know, if it is not that of the owner.
     """

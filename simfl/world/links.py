@@ -469,7 +469,7 @@ class Network:
             self.delivered += messages
 
     def swap(self, one: Integer, other: Integer, size: Integer, mine: Any = None, theirs: Any = None) -> None:
-        """Count a message with a model in each direction; both arrive at once; see `count`."""
+        """Count a message with a model in each direction; both arrive at once."""
         size = size + self.links.overhead
         sent_bytes, messages = self._sent_bytes, self._messages
         sent_bytes[one] += size
