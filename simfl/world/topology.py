@@ -12,6 +12,7 @@ Sources: Boyd, Diaconis, Xiao 2004, "Fastest mixing Markov chain on a graph", ht
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -374,58 +375,48 @@ class Family:
     Attributes:
         summary: one line for `simfl list`.
         build: makes the graph of K clients, given K, the generator if `random`, and the options by name.
-        options: names of all options.
-        required: names of the required options.
         random: whether the graph is random; it is then redrawn until it is connected.
         kind: its name in a scenario, if a plugin adds it.
     """
 
     summary: str
     build: Callable[..., nx.Graph[int] | Topology]
-    options: tuple[str, ...] = ()
-    required: tuple[str, ...] = ()
     random: bool = False
     kind: str = ""
 
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """The options by name: the arguments of `build` after K and the generator."""
+        return dict(list(inspect.signature(self.build).parameters.items())[1 + self.random :])
 
-#: The options of a graph from a file, and those that it needs.
-_PATH = ("path",), ("path",)
 
 _CORE: dict[str, Family] = {
-    "ring": Family("a cycle: every client has two neighbors", nx.cycle_graph),
+    "ring": Family("a cycle: every client has two neighbors", lambda count: nx.cycle_graph(count)),
     "complete": Family("every client is linked with every other", lambda count: Topology("complete", _Complete(count))),
     "bipartite": Family("every even client is linked with every odd one", _bipartite),
     "star": Family(
         "client 0 in the center; the others are linked with it only", lambda count: nx.star_graph(count - 1)
     ),
-    "torus": Family("a grid whose borders are joined, as square as possible (rows)", _torus, ("rows",)),
-    "regular": Family(
-        "a random graph in which every client has `degree` neighbors (4)", _regular, ("degree",), random=True
-    ),
-    "erdos_renyi": Family(
-        "every pair is linked with `probability` (2 ln K / K)", _erdos_renyi, ("probability",), random=True
-    ),
+    "torus": Family("a grid whose borders are joined, as square as possible (rows)", _torus),
+    "regular": Family("a random graph in which every client has `degree` neighbors (4)", _regular, random=True),
+    "erdos_renyi": Family("every pair is linked with `probability` (2 ln K / K)", _erdos_renyi, random=True),
     "watts_strogatz": Family(
         "a small world: a ring lattice of `neighbors` (4), a part `rewiring` (0.1) of its links moved at random",
         _watts_strogatz,
-        ("neighbors", "rewiring"),
         random=True,
     ),
     "barabasi_albert": Family(
         "scale-free: each new client links with `attachments` (2) others, preferably those with many links",
         _barabasi_albert,
-        ("attachments",),
         random=True,
     ),
     "exponential": Family("client i is linked with i ± 1, 2, 4, 8, ... modulo K", _exponential),
-    "tree": Family("a balanced tree under client 0 with `branching` (2) children each", _tree, ("branching",)),
-    "graphml": Family("a GraphML file (path)", graph_files.of_format(graph_files.read_graphml), *_PATH),
-    "gml": Family("a GML file (path)", graph_files.of_format(graph_files.read_gml), *_PATH),
-    "pajek": Family("a Pajek file (path)", graph_files.of_format(graph_files.read_pajek), *_PATH),
-    "edge_list": Family("a text file with one edge 'a b' per line (path)", graph_files.read_edges, *_PATH),
-    "adjacency_list": Family(
-        "a text file with a node and its neighbors per line (path)", graph_files.read_neighbors, *_PATH
-    ),
+    "tree": Family("a balanced tree under client 0 with `branching` (2) children each", _tree),
+    "graphml": Family("a GraphML file (path)", graph_files.of_format(graph_files.read_graphml)),
+    "gml": Family("a GML file (path)", graph_files.of_format(graph_files.read_gml)),
+    "pajek": Family("a Pajek file (path)", graph_files.of_format(graph_files.read_pajek)),
+    "edge_list": Family("a text file with one edge 'a b' per line (path)", graph_files.read_edges),
+    "adjacency_list": Family("a text file with a node and its neighbors per line (path)", graph_files.read_neighbors),
 }
 
 _FAMILIES: Mapping[str, Family] = Catalogue(
@@ -458,8 +449,8 @@ def build_topology(kind: str, num_clients: int, generator: np.random.Generator, 
         if name not in family.options:
             takes = f"takes {', '.join(family.options)} only" if family.options else "takes no options"
             raise ScenarioError(f"topology.{name}: kind: {kind} {takes}{nearest(name, family.options)}")
-    for name in family.required:
-        if name not in given:
+    for name, argument in family.options.items():
+        if argument.default is argument.empty and name not in given:
             raise ScenarioError(f"topology.{name}: kind: {kind} needs it")
     for _ in range(TRIES):
         graph = family.build(num_clients, *([generator] if family.random else []), **given)
