@@ -120,7 +120,7 @@ def variant(name: T) -> T:
 
 
 def option(default: T, description: str, **more: Any) -> T:
-    """Return a field that may be left out, of a section or of a dataclass; `more` is for pydantic's `Field`."""
+    """Return a field that may be left out; `more` is for pydantic's `Field`."""
     about: dict[str, Any] = {"description": description, **more}
     return dataclasses.field(default=default, metadata=about)
 

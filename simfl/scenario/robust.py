@@ -1,4 +1,4 @@
-"""Robust aggregation rules, and hostile clients: the sections of `simfl.robust`'s classes."""
+"""Robust aggregation rules, and hostile clients: sections of `simfl.robust`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AttackConfig(ClassSection):
     start: Seconds = option(0.0, "virtual time from which the attack replaces messages", alias="from")
 
     def problems(self) -> Iterator[Problem]:
-        """Yield a problem unless one of clients and share is given, or if labels are flipped later."""
+        """Yield a problem unless one of clients and share is given, or of late flips."""
         yield from exactly_one(self, "clients", "share")
         if self.on_data and self.start > 0.0:
             found = format_time(self.start)

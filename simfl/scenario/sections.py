@@ -110,7 +110,7 @@ class Sections(Mapping[str, type[ClassSection]]):
 
 
 def _options_of(item: Any) -> dict[str, Any]:
-    """Return the options of a class by name, each as type and field, for `create_model`."""
+    """Return the options of a class by name, each as type and field."""
     fields = dataclasses.fields(item) if isinstance(item, type) and dataclasses.is_dataclass(item) else ()
     declared = [field for field in fields if "description" in field.metadata]
     hints = get_type_hints(item, include_extras=True) if declared else {}
