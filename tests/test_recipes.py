@@ -155,7 +155,7 @@ class Bursts(Value):
     loss: float
     period: int = 10
 
-    def part(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Part:
+    def resolve(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Resolved:
         """Count the messages of each link."""
         return _Burst(self.loss, self.period)
 

@@ -20,7 +20,7 @@ from simfl.streams import Streams
 from simfl.world import Topology
 from simfl.world.compute import Constant, Law, Sampler
 from simfl.world.cuts import Cut, Cuts
-from simfl.world.link_values import Chain, Key, LinkModel, Listed, Quantity, Rule, Sampled, TcpStartup, Value, Window
+from simfl.world.link_values import Chain, Key, LinkModel, Listed, Period, Quantity, Rule, Sampled, TcpStartup, Value
 from simfl.world.steps import Steps
 
 _LINKS: tuple[Quantity, ...] = ("latency", "bandwidth", "loss")
@@ -115,7 +115,7 @@ def _rule(rule: Any, index: int, places: Places) -> Rule:
         if (config := getattr(rule, quantity)) is not None:
             where = f"links.rules.{index}.{quantity}"
             values[quantity] = _value(config, quantity, f"{quantity}-{index}", where, places)
-    window = Window(rule.start, math.inf if rule.until is None else rule.until, rule.every)
+    window = Period(rule.start, math.inf if rule.until is None else rule.until, rule.every)
     timed = None if rule.start == 0.0 and rule.until is None else window
     if rule.between is not None:
         first, second = (places.of(side) for side in rule.between)

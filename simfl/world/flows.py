@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from simfl.world.cuts import Cut
 from simfl.world.fairness import FairShare, Flow, Resource
-from simfl.world.link_values import Part, finish_s
+from simfl.world.link_values import Resolved, finish_s
 from simfl.world.links import Carrier, Message, Network
 from simfl.world.steps import Changing
 from simfl.world.underlay import Underlay
@@ -84,7 +84,7 @@ class Flows(Carrier):
         """Return the latency of the edges beneath."""
         return 0.0 if self._underlay is None else self._underlay.path(source, target).latency_s
 
-    def together_s(
+    def simultaneous_s(
         self, pairs: Sequence[tuple[int, int]], size: int, lost_s: Sequence[float], latency_s: Sequence[float]
     ) -> list[float]:
         """Return the seconds of simultaneous messages on an idle network."""
@@ -119,7 +119,7 @@ class Flows(Carrier):
     def _way(self, source: int, target: int) -> Iterator[tuple[_Place, float | Changing]]:
         """Yield the finite capacities that a message crosses, bytes per second."""
         values = self.network.values
-        ends: tuple[tuple[_Place, Part], ...] = (
+        ends: tuple[tuple[_Place, Resolved], ...] = (
             (("up", source), values.uplinks[source]),
             ((source, target), values.bandwidth(source, target)),
             (("down", target), values.downlinks[target]),

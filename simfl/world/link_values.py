@@ -44,10 +44,10 @@ KEPT_LINKS = 2**19
 
 #: The value of one link or node in a run: a number, or one that depends on the time or the message; None: no rule has
 #: one, so that a capacity is infinite.
-Part = float | Changing | None
+Resolved = float | Changing | None
 
 
-def finish_s(size: int, begin: float, *capacities: Part) -> float:
+def finish_s(size: int, begin: float, *capacities: Resolved) -> float:
     """Return when `size` bytes from `begin` have passed the smallest capacity.
 
     This is the t with  int_begin^t min_i c_i(s) ds = size.
@@ -73,7 +73,7 @@ def finish_s(size: int, begin: float, *capacities: Part) -> float:
 
 
 @dataclass(frozen=True)
-class Window:
+class Period:
     """The time from `start_s` until `end_s`, repeated every `every_s` seconds."""
 
     start_s: float = 0.0
@@ -113,7 +113,7 @@ class Value(ABC):
     repeats: bool = False
 
     @abstractmethod
-    def part(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Part:
+    def resolve(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Resolved:
         """Return the value of a link or node that a rule selects; None for none."""
 
 
@@ -136,7 +136,7 @@ class Sampled(Value):
         """Whether it is drawn once."""
         return self.how != "message"
 
-    def part(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Part:
+    def resolve(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Resolved:
         """Return the value that was drawn, or one that draws for each message."""
         if self.how == "message":
             return _PerMessage(values.draws(self.purpose, self.sampler), mean_of_sampler(self.sampler))
@@ -187,7 +187,7 @@ class Chain(Value):
             chance += (before - chance) * math.exp(-max(0.0, seconds) * (1.0 / self.good_s + 1.0 / self.bad_s))
         return uniform < chance
 
-    def part(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Part:
+    def resolve(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Resolved:
         """Return the chain of the link, or the worse of those of its ends."""
         draws = values.draws(self.purpose, lambda g, n: g.random(n), KEPT_BLOCKS)
         states: list[float | Changing] = []
@@ -218,7 +218,7 @@ class Listed(Value):
         """Whether it has no trace."""
         return not any(isinstance(part, Steps) for part in self.values.values())
 
-    def part(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Part:
+    def resolve(self, values: Values, quantity: Quantity, rule: Rule, source: int, target: int) -> Resolved:
         """Return the value of the link, the worse of those of its ends, or that of others."""
         one: int | None = source
         other: int | None = target
@@ -247,7 +247,7 @@ class Rule:
     values: Mapping[Quantity, float | Value]
     ways: tuple[tuple[frozenset[int] | None, frozenset[int] | None], ...] = ((None, None),)
     nodes: Container[int] | None = None
-    window: Window | None = None
+    window: Period | None = None
 
     def selects(self, quantity: Quantity, source: int, target: int) -> bool:
         """Return whether the link or node is selected at some time."""
@@ -401,7 +401,7 @@ def _least(values: Iterator[float]) -> float | None:
 class _Choice(Changing):
     """The first, or the worst, of the values that hold at each time."""
 
-    layers: Sequence[tuple[Window | None, float | Changing]]
+    layers: Sequence[tuple[Period | None, float | Changing]]
     pick: Callable[[Iterator[float]], float | None] = _first
 
     def _held(self, time: float) -> Iterator[float | Changing]:
@@ -415,8 +415,8 @@ class _Choice(Changing):
         return self.pick(value for part in self._held(time) if (value := mean_of(part, time)) is not None)
 
     def next_change(self, time: float) -> float:
-        changing: Iterator[Window | Changing] = (
-            one for layer in self.layers for one in layer if isinstance(one, Window | Changing)
+        changing: Iterator[Period | Changing] = (
+            one for layer in self.layers for one in layer if isinstance(one, Period | Changing)
         )
         return min((one.next_change(time) for one in changing), default=math.inf)
 
@@ -442,12 +442,12 @@ def _worst(quantity: Quantity, parts: Sequence[float | Changing]) -> float | Cha
     return max(numbers) if pick is _most else min(numbers)
 
 
-def mean_of(part: Part, time: float) -> float | None:
+def mean_of(part: Resolved, time: float) -> float | None:
     """Return the mean over draws of a value at a time; None for no value."""
     return part if part is None or isinstance(part, float) else part.mean(time)
 
 
-def ever(part: Part, until: float = math.inf) -> set[float | None]:
+def ever(part: Resolved, until: float = math.inf) -> set[float | None]:
     """Return all values of a part before a time; of random values, the mean."""
     return {part} if part is None or isinstance(part, float) else part.ever(until)
 
@@ -458,17 +458,17 @@ class LinkState:
 
     latency: float | Changing
     loss: float | Changing
-    bandwidth: Part
+    bandwidth: Resolved
 
 
-class _OfNodes(dict[int, Part]):
+class _OfNodes(dict[int, Resolved]):
     """The uplinks or downlinks of nodes, looked up on first use."""
 
-    def __init__(self, find: Callable[[int], Part]) -> None:
+    def __init__(self, find: Callable[[int], Resolved]) -> None:
         super().__init__()
         self._find = find
 
-    def __missing__(self, node: int) -> Part:
+    def __missing__(self, node: int) -> Resolved:
         part = self[node] = self._find(node)
         return part
 
@@ -539,7 +539,7 @@ class Values:
         bandwidth = self.of_link("bandwidth", source, target)
         return LinkState(0.0 if latency is None else latency, 0.0 if loss is None else loss, bandwidth)
 
-    def bandwidth(self, source: int, target: int) -> Part:
+    def bandwidth(self, source: int, target: int) -> Resolved:
         """Return the bandwidth of a link, drawn now if it is drawn per message."""
         bandwidth = self.of(source, target).bandwidth
         return bandwidth if bandwidth is None or isinstance(bandwidth, float) else bandwidth.settled(source)
@@ -556,7 +556,7 @@ class Values:
             return ever(self.uplinks[source], until)
         if quantity == "downlink":
             return ever(self.downlinks[target], until)
-        part: Part = getattr(self.of(source, target), quantity)
+        part: Resolved = getattr(self.of(source, target), quantity)
         return ever(part, until)
 
     def mean_latency_s(self, source: int, target: int, time: float) -> float:
@@ -567,13 +567,13 @@ class Values:
         """Return the mean probability at a time that a message on a link is lost."""
         return mean_of(self.of(source, target).loss, time) or 0.0
 
-    def of_link(self, quantity: Quantity, source: int, target: int) -> Part:
+    def of_link(self, quantity: Quantity, source: int, target: int) -> Resolved:
         """Return the value of a link: a number, or one that depends on time, or None."""
-        layers: list[tuple[Window | None, float | Changing]] = []
+        layers: list[tuple[Period | None, float | Changing]] = []
         for rule in self._rules:
             if (value := rule.values.get(quantity)) is None or not rule.selects(quantity, source, target):
                 continue
-            part = value if isinstance(value, float) else value.part(self, quantity, rule, source, target)
+            part = value if isinstance(value, float) else value.resolve(self, quantity, rule, source, target)
             if part is None:
                 continue
             layers.append((rule.window, part))
@@ -583,7 +583,7 @@ class Values:
             return None
         return layers[0][1] if len(layers) == 1 and layers[0][0] is None else _Choice(layers)
 
-    def of_node(self, quantity: Quantity, node: int) -> Part:
+    def of_node(self, quantity: Quantity, node: int) -> Resolved:
         """Return the value of a node; see `of_link`."""
         return self.of_link(quantity, node, node)
 

@@ -152,7 +152,7 @@ class Carrier(ABC):
         """Return the latency beneath the link, added to its own."""
         return 0.0
 
-    def together_s(
+    def simultaneous_s(
         self, pairs: Sequence[tuple[int, int]], size: Integer, lost_s: Sequence[float], latency_s: Sequence[float]
     ) -> list[float]:
         """Return the seconds of simultaneous messages on an idle network.
@@ -360,7 +360,7 @@ class Network:
     def transfers_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
         """Draw how long simultaneous messages take on an idle network; count them.
 
-        See `Carrier.together_s`.
+        See `Carrier.simultaneous_s`.
         """
         size, now, lost_s, latencies_s = size + self.links.overhead, self.clock.now, [], []
         for source, target in pairs:
@@ -373,7 +373,7 @@ class Network:
             lost_s.append(total)
             latencies_s.append(latency_s)
         self.delivered += len(pairs)
-        return self.carrier.together_s(pairs, size, lost_s, latencies_s)
+        return self.carrier.simultaneous_s(pairs, size, lost_s, latencies_s)
 
     def expected_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
         """Return the mean of `transfers_s` without drawing or counting."""
@@ -381,7 +381,7 @@ class Network:
         starts = [0.0] * len(pairs)
         if self._starting:
             starts = [self._ready_s(source, target, size, opens=False) - now for source, target in pairs]
-        paced = self.carrier.together_s(pairs, size, starts, [0.0] * len(pairs))
+        paced = self.carrier.simultaneous_s(pairs, size, starts, [0.0] * len(pairs))
         for (source, target), seconds, start in zip(pairs, paced, starts, strict=True):
             loss = values.mean_loss(source, target, now)
             resends = loss / (1.0 - loss) if loss < 1.0 else math.inf

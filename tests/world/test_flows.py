@@ -11,7 +11,7 @@ from simfl.world import Availability, Clock, Network
 from simfl.world.availability import Outage
 from simfl.world.cuts import Cut, Cuts
 from simfl.world.flows import Flows
-from simfl.world.link_values import Rule, Sampled, Window
+from simfl.world.link_values import Period, Rule, Sampled
 from simfl.world.links import LinkModel
 from simfl.world.underlay import Underlay, star_of_switches, two_level_tree
 from tests.helpers import constant, exponential
@@ -192,11 +192,11 @@ def varied(*rules, **links):
 
 def test_rates_follow_capacities_that_change():
     """Two share an uplink of 2 MB/s, which has 1 from 1 to 4 s, and none of its own limit from 6 s on."""
-    rules = Rule({"uplink": 2.0 * MB}), Rule({"uplink": 1.0 * MB}, window=Window(1.0, 4.0))
+    rules = Rule({"uplink": 2.0 * MB}), Rule({"uplink": 1.0 * MB}, window=Period(1.0, 4.0))
     seen = deliveries(varied(*rules), [(0.0, 0, 1, 3 * MB), (0.0, 0, 2, 4 * MB), (9.0, 0, 3, 2 * MB)])
     # By 4 s each has 1 + 1.5 MB; the first ends half a second later, the second then has 2 MB/s for its last MB.
     assert seen == [(pytest.approx(4.5), 0), (pytest.approx(5.0), 1), (pytest.approx(10.0), 2)]
-    network = varied(Rule({"bandwidth": 1.0 * MB}, window=Window(1.0, 3.0, 4.0)))
+    network = varied(Rule({"bandwidth": 1.0 * MB}, window=Period(1.0, 3.0, 4.0)))
     assert deliveries(network, [(1.0, 0, 1, MB), (5.5, 0, 1, 3 * MB), (12.5, 0, 1, 10 * MB)]) == [
         (pytest.approx(2.0), 0), (pytest.approx(7.0), 1), (pytest.approx(12.5), 2),
     ]  # fmt: skip

@@ -219,7 +219,7 @@ class Bursts(Changing, Value):
     def __init__(self, into, out_of, uniform):
         self.into, self.out_of, self.uniform, self.bad = into, out_of, uniform, False
 
-    def part(self, values, quantity, rule, source, target):
+    def resolve(self, values, quantity, rule, source, target):
         return self
 
     def at(self, time, source=0):

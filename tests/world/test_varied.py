@@ -15,7 +15,7 @@ from simfl.world.availability import Outage
 from simfl.world.compute import Law
 from simfl.world.cuts import Cut, Cuts
 from simfl.world.flows import Flows
-from simfl.world.link_values import Chain, LinkModel, Listed, Rule, Sampled, TcpStartup, Values, Window, finish_s
+from simfl.world.link_values import Chain, LinkModel, Listed, Period, Rule, Sampled, TcpStartup, Values, finish_s
 from simfl.world.steps import Steps
 from tests.helpers import constant, exponential
 from tests.world.test_links import deliveries
@@ -59,7 +59,7 @@ def layer(rule):
         "in": ((None, nodes),), "between": ((nodes, rest), (rest, nodes)),
     }[who]  # fmt: skip
     scaled = {name: value * (1.0 if name == "latency" else MB) for name, value in values.items()}
-    window = None if start == 0.0 and math.isinf(length) else Window(start, start + length, every)
+    window = None if start == 0.0 and math.isinf(length) else Period(start, start + length, every)
     return Rule(scaled, ways, None if who == "all" else nodes, window)
 
 
@@ -242,14 +242,14 @@ def test_traces_of_clients_links_and_all_links_apply():
 
 
 def test_a_message_travels_at_the_bandwidth_of_each_moment():
-    rule = Rule({"uplink": 1e6}, nodes=frozenset({0}), window=Window(0.5, 1.0))
+    rule = Rule({"uplink": 1e6}, nodes=frozenset({0}), window=Period(0.5, 1.0))
     network = network_of(rule, uplink=4e6)
     # Half a second at 4 MB/s, half a second at 1 MB/s, the rest at 4 MB/s again.
     assert deliveries(network, [(0.0, 0, 1, 5 * MB)]) == [(pytest.approx(1.625), 0)]
 
 
 def test_repeated_windows_are_found_at_any_time():
-    window = Window(1.0, 1.5, every_s=2.0)
+    window = Period(1.0, 1.5, every_s=2.0)
     assert [window.holds(t) for t in (0.0, 1.0, 1.49, 1.5, 2.9, 3.0, 101.25)] == [
         False, True, True, False, False, True, True,
     ]  # fmt: skip
@@ -260,7 +260,7 @@ def test_repeated_windows_are_found_at_any_time():
 
 def test_a_message_that_would_never_end_is_refused(monkeypatch):
     monkeypatch.setattr(link_values, "MOST_CHANGES", 1000)
-    flicker = Rule({"bandwidth": 2.0}, window=Window(0.0, 1e-6, 2e-6))
+    flicker = Rule({"bandwidth": 2.0}, window=Period(0.0, 1e-6, 2e-6))
     link = lookup(Rule({"bandwidth": 1.0}), flicker).of_link("bandwidth", 0, 1)
     with pytest.raises(RunError, match="in flight during more than 1,000 changes"):
         finish_s(10, 0.0, link)
@@ -300,7 +300,7 @@ def test_messages_on_differing_links_arrive_exactly_once(seed, fifo, startup, cu
     generator, rows = np.random.default_rng(seed), []
     layers = [
         Rule({"loss": Chain(0.3, 0.2, 0.05, 0.9, "client", "bursts")}, nodes=frozenset(range(3))),
-        Rule({"latency": Sampled(exponential(0.05), "message", "x"), "bandwidth": 4e4}, window=Window(0.3, 0.6, 0.7)),
+        Rule({"latency": Sampled(exponential(0.05), "message", "x"), "bandwidth": 4e4}, window=Period(0.3, 0.6, 0.7)),
         Rule({"uplink": Sampled(lambda g, n: g.uniform(3e4, 9e4, n), "client", "y"), "downlink": 6e4}),
     ]
     network = network_of(
@@ -342,7 +342,7 @@ def test_a_server_keeps_its_capacities_unless_a_rule_names_it():
         (Rule({"latency": 0.1}), {}, True),
         (Rule({"latency": Sampled(exponential(0.1), "link", "a")}), {}, True),
         (Rule({"latency": Sampled(exponential(0.1), "message", "a")}), {}, False),
-        (Rule({"latency": 0.1}, window=Window(1.0, 2.0)), {}, False),
+        (Rule({"latency": 0.1}, window=Period(1.0, 2.0)), {}, False),
         (Rule({"bandwidth": Listed({None: Steps((0.0,), (1.0 * MB,))})}), {}, False),
         (Rule({"loss": 0.1}), {}, False),
         (Rule({"latency": 0.1}), {"startup": TcpStartup()}, False),
@@ -363,9 +363,9 @@ def test_dropping_the_state_of_links_changes_nothing(fair, fifo, monkeypatch):
         Rule({"latency": Sampled(uniform, "link", "a"), "bandwidth": Sampled(bytes_per_s, "link", "b"),
               "loss": Chain(0.5, 0.2, 0.0, 0.8, "link", "c"), "uplink": Sampled(bytes_per_s, "client", "d")}),
         Rule({"bandwidth": Sampled(bytes_per_s, "message", "e")}, (((frozenset({0}), None)),)),
-        Rule({"latency": Sampled(uniform, "message", "f")}, ((None, frozenset({1, 2})),), window=Window(0.2, 0.5, 0.7)),
+        Rule({"latency": Sampled(uniform, "message", "f")}, ((None, frozenset({1, 2})),), window=Period(0.2, 0.5, 0.7)),
         Rule({"bandwidth": Listed({(3, 4): Steps((0.0, 0.4), (1.0 * MB, 0.2 * MB), 1.0)})}),
-        Rule({"bandwidth": 0.3 * MB}, ((frozenset({5}), None),), window=Window(0.1, 0.3, 0.5)),
+        Rule({"bandwidth": 0.3 * MB}, ((frozenset({5}), None),), window=Period(0.1, 0.3, 0.5)),
     )  # fmt: skip
     generator = np.random.default_rng(5)
     sends = [
