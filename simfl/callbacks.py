@@ -96,7 +96,7 @@ class WandB(Callback):
         self._run.finish(exit_code=int(run.status == "failed"))
 
 
-class Audience:
+class Callbacks:
     """The callbacks of a run; one that raises is not called again.
 
     `warn` gets a line about each callback that raised. An object without the methods of `Callback` is a

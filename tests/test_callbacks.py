@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import simfl
-from simfl.callbacks import Audience, Callback, TensorBoard, WandB
+from simfl.callbacks import Callback, Callbacks, TensorBoard, WandB
 from simfl.errors import ScenarioError
 
 ROW = {"time_s": 1.5, "updates": 40.0, "test_accuracy": 0.5, "epsilon": math.nan, "wall_s": 3.0}
@@ -64,7 +64,7 @@ def test_a_callback_that_raises_is_dropped_and_changes_nothing(error, tmp_path):
 
 def test_an_object_without_the_methods_is_rejected(tmp_path):
     with pytest.raises(ScenarioError, match=r"callbacks: expected objects with on_start, .* found function; derive"):
-        Audience([lambda report: None], print)
+        Callbacks([lambda report: None], print)
 
 
 class Library(types.ModuleType):
@@ -98,10 +98,10 @@ def library(monkeypatch):
 
 def test_tensorboard_gets_curves_over_updates(library, make_run, tmp_path):
     made_up, run = library("tensorboardX"), simfl.read(make_run())
-    audience = Audience([simfl.callbacks.TensorBoard(tmp_path / "logs")], pytest.fail)
-    audience.started(run.scenario, run.folder)
-    audience.evaluated(ROW)
-    audience.ended(run)
+    callbacks = Callbacks([simfl.callbacks.TensorBoard(tmp_path / "logs")], pytest.fail)
+    callbacks.started(run.scenario, run.folder)
+    callbacks.evaluated(ROW)
+    callbacks.ended(run)
     assert made_up.calls == [
         ("SummaryWriter", (str(tmp_path / "logs" / "demo" / "001"),), {}),
         ("add_scalar", ("time_s", 1.5, 40), {}),
@@ -112,10 +112,10 @@ def test_tensorboard_gets_curves_over_updates(library, make_run, tmp_path):
 
 def test_wandb_gets_the_scenario_and_rows(library, make_run):
     made_up, run = library("wandb"), simfl.read(make_run())
-    audience = Audience([WandB(project="mine")], pytest.fail)
-    audience.started(run.scenario, run.folder)
-    audience.evaluated(ROW)
-    audience.ended(run)
+    callbacks = Callbacks([WandB(project="mine")], pytest.fail)
+    callbacks.started(run.scenario, run.folder)
+    callbacks.evaluated(ROW)
+    callbacks.ended(run)
     assert made_up.calls == [
         ("init", (), {"name": "demo-001", "config": run.scenario, "project": "mine"}),
         ("log", ({"time_s": 1.5, "test_accuracy": 0.5},), {"step": 40}),

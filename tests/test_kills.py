@@ -23,17 +23,17 @@ from tests.test_reproducibility import prepared
 def test_a_copy_of_the_folder_at_any_moment_can_be_resumed(kind, tmp_path, monkeypatch):
     """A copy of the folder during the run is equal to the folder after a kill."""
     taken, chosen = 0, random.Random(kind).randint(1, 4)
-    take = checkpoint.Keeper.take
+    take = checkpoint.CheckpointManager.take
 
-    def copied(keeper):
+    def copied(manager):
         nonlocal taken
-        take(keeper)
+        take(manager)
         taken += 1
         if taken <= chosen:
-            shutil.copytree(keeper.path.parent, tmp_path / "left", dirs_exist_ok=True)
+            shutil.copytree(manager.path.parent, tmp_path / "left", dirs_exist_ok=True)
 
     monkeypatch.setattr(checkpoint, "REST", 0)
-    monkeypatch.setattr(checkpoint.Keeper, "take", copied)
+    monkeypatch.setattr(checkpoint.CheckpointManager, "take", copied)
     whole = run(prepared(kind, private=True, window="auto"), out=tmp_path, checkpoint_every=1e-3)
     assert taken
     resumed = resume(tmp_path / "left", checkpoint_every="never")

@@ -46,10 +46,10 @@ def measure(name: str, updates: int | None = None, repeats: int = 3) -> dict[str
         events = run(RunFolder.create(Path(out), name), None).world.clock.events  # compiles
         for _ in range(repeats):
             folder = RunFolder.create(Path(out), name)
-            first = run(folder, int(POSITION * events)).keeper.taking_s
+            first = run(folder, int(POSITION * events)).checkpoints.taking_s
             since = checkpoint.read(folder.path / intervals.FILE)
             size = (folder.path / intervals.FILE).stat().st_size
-            again = run(folder, 1, since).keeper  # takes another checkpoint, one event later
+            again = run(folder, 1, since).checkpoints  # takes another checkpoint, one event later
             times = {
                 "first_s": first,
                 "next_s": again.taking_s,

@@ -222,7 +222,7 @@ def _write(path: Path, about: dict[str, Any], arrays: dict[str, Any], shape: tup
                 member.write(part.data)
 
 
-class Keeper:
+class CheckpointManager:
     """Takes the checkpoints of one run, and brings the run back to one.
 
     The journal of the context must keep its record. `every_s` is the host time between checkpoints; None takes none and

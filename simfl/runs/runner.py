@@ -11,13 +11,13 @@ from typing import Any
 
 from simfl.assembly.assemble import assemble, prepare
 from simfl.assembly.setup import Own, Setup
-from simfl.callbacks import Audience, Callback
+from simfl.callbacks import Callback, Callbacks
 from simfl.errors import DataError, ScenarioError, SimflError, to_path
 from simfl.records import Progress, Run, RunFolder, read
 from simfl.records.sweeps import FINISHED
 from simfl.records.watching import watching
 from simfl.runs import CHECKPOINT_EVERY
-from simfl.runs.checkpoint import Checkpoint, Keeper, fingerprint
+from simfl.runs.checkpoint import Checkpoint, CheckpointManager, fingerprint
 from simfl.runs.checkpoint import read as read_checkpoint
 from simfl.runs.context import Context, Stage
 from simfl.runs.endings import why_over
@@ -145,7 +145,7 @@ class Simulation(Context):
         callbacks: Sequence[Callback] = (),
         shared: tuple[Stage, int, Names] | None = None,
     ) -> None:
-        self._audience = Audience(callbacks, self.warn)
+        self._callbacks = Callbacks(callbacks, self.warn)
         super().__init__(setup, device, tape, every_s is not None, None if since is None else since.record, shared)
         self._progress = progress
         self._checkpoints = every_s, since
@@ -164,7 +164,7 @@ class Simulation(Context):
             self._interruption.closing = True
             failure = self.leave(make_room, failure)
         finished = Run(folder.path, self.setup.own.given)
-        self._audience.ended(finished)
+        self._callbacks.ended(finished)
         if failure is not None:
             raise failure
         return finished
@@ -173,24 +173,24 @@ class Simulation(Context):
         """Take a folder; nothing is written yet."""
         every_s, since = self._checkpoints
         self.folder = folder
-        self.keeper = Keeper(self, folder.path, every_s, since, ends_after)
-        self.recorder = Recorder(self, folder, self._sources, self.keeper.resumed)
+        self.checkpoints = CheckpointManager(self, folder.path, every_s, since, ends_after)
+        self.recorder = Recorder(self, folder, self._sources, self.checkpoints.resumed)
         self.reporter = Reporter(self, self.recorder, self._progress)
 
         def report(row: dict[str, float]) -> None:
-            self._audience.evaluated(row)
+            self._callbacks.evaluated(row)
             self.reporter.evaluated(row)
 
         self.evaluations = Evaluations(self, self.recorder, report, [] if since is None else since.walls)
 
     def begin(self) -> None:
         """Open the tables, and start to count host time."""
-        since = self.keeper.since
+        since = self.checkpoints.since
         self.recorder.open()
-        self._audience.started(self.setup.scenario.resolved(), self.folder.path)
+        self._callbacks.started(self.setup.scenario.resolved(), self.folder.path)
         self.start_watch(0.0 if since is None else since.wall_s)
         if since is None:
-            self.keeper.remove()  # a checkpoint of another run
+            self.checkpoints.remove()  # a checkpoint of another run
 
     def finish(self) -> None:
         """Evaluate the last models and write them, after the last event."""
@@ -218,7 +218,7 @@ class Simulation(Context):
         refused = self.recorder.close()
         failure = failure or refused
         if self.status in FINISHED and failure is None:
-            self.keeper.remove()
+            self.checkpoints.remove()
         return failure
 
     def _simulate(self) -> SimflError | None:
@@ -230,7 +230,7 @@ class Simulation(Context):
                 schedule = Schedule(self, self.evaluations)
                 self.reporter.begin(schedule)
                 schedule.begin()
-                self.keeper.run(self.setup.scenario.stop.time)
+                self.checkpoints.run(self.setup.scenario.stop.time)
                 self.finish()
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and self.world.clock.interrupted:

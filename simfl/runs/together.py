@@ -120,7 +120,7 @@ class Group:
         with contextlib.ExitStack() as stack:
             for member, folder in zip(self.members, folders, strict=True):
                 member.enter(folder)
-                member.keeper.timed = False
+                member.checkpoints.timed = False
                 member._interruption = interruption
                 self._rooms.append(stack.enter_context(folder.held()))
             stack.enter_context(interruption.handled())
@@ -187,7 +187,7 @@ class Group:
                 return
             until, clock.paused = None, False
             for member, since in zip(self.members, self._since, strict=True):
-                member.keeper.go_on(since)
+                member.checkpoints.go_on(since)
         self._rest(0.0)
         try:
             clock.run(until)
@@ -228,10 +228,10 @@ class Group:
     def _take(self) -> None:
         """Take a checkpoint of every run."""
         self._wanted = False
-        before = sum(member.keeper.taking_s for member in self._playing)
+        before = sum(member.checkpoints.taking_s for member in self._playing)
         for member in self._playing:
-            member.keeper.take()
-        self._rest(sum(member.keeper.taking_s for member in self._playing) - before)
+            member.checkpoints.take()
+        self._rest(sum(member.checkpoints.taking_s for member in self._playing) - before)
 
     def _rest(self, took_s: float) -> None:
         self._timer.cancel()

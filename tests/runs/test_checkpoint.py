@@ -160,9 +160,9 @@ def test_a_replay_that_differs_from_the_checkpoint_is_rejected(cut, tmp_path):
 @pytest.mark.slow
 def test_checkpoints_are_taken_on_time_and_removed_at_the_end(tmp_path, monkeypatch):
     taken = []
-    original = checkpoint.Keeper.take
+    original = checkpoint.CheckpointManager.take
     monkeypatch.setattr(
-        checkpoint.Keeper, "take", lambda self: (original(self), taken.append(self.path.stat().st_size))
+        checkpoint.CheckpointManager, "take", lambda self: (original(self), taken.append(self.path.stat().st_size))
     )
     monkeypatch.setattr(checkpoint, "REST", 0)
     whole = run(scenario(stop="{updates: 600}"), out=tmp_path, checkpoint_every="never")

@@ -389,17 +389,17 @@ def test_a_group_that_was_interrupted_in_the_middle_goes_on(way, tmp_path, monke
 @pytest.mark.slow
 def test_a_copy_of_a_group_at_any_moment_can_be_resumed(tmp_path, monkeypatch):
     """A copy of the folders during a group is what a kill leaves: checkpoints of one or of two moments."""
-    take, moments = checkpoint.Keeper.take, []
+    take, moments = checkpoint.CheckpointManager.take, []
 
-    def copied(keeper):
-        take(keeper)
-        moments.append(keeper.path.parent.parent)
+    def copied(manager):
+        take(manager)
+        moments.append(manager.path.parent.parent)
         shutil.copytree(moments[-1], tmp_path / "left" / str(len(moments)) / "steps")
 
     monkeypatch.setattr(checkpoint, "REST", 0)
     monkeypatch.setattr("simfl.runs.together.REST", 0)
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint.Keeper, "take", copied)
+        patched.setattr(checkpoint.CheckpointManager, "take", copied)
         whole = sweep(sweep_of(400), out=tmp_path, jobs=1, checkpoint_every=0.02)
     assert len(moments) >= 3
     for number in random.Random(5).sample(range(1, len(moments) + 1), min(4, len(moments))):
