@@ -80,7 +80,7 @@ def measure(name: str, device: str | None = None, quick: bool = False) -> dict[s
             try:
                 results = group.run([RunFolder.create(Path(folder), name, None) for _ in setups])
             finally:
-                group.stage.executor.close()
+                group.session.executor.close()
             if any(result is None or isinstance(result, Exception) for result in results):
                 raise RunError(f"{name}: {group.refusal or 'a run failed'}")
 

@@ -1,4 +1,4 @@
-"""The stage of runs, and the context of one run: its parts and its status."""
+"""The session of runs, and the context of one run: its parts and its status."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from simfl.tape.problem import LearningProblem
 Status = Literal["running", "done", "diverged", "interrupted", "failed"]
 
 
-class Stage:
+class Session:
     """What is played: a world, its tape and algorithm, and the executor.
 
     `setup` says what happens; `tape` is the class of the tape, or a function that builds one. `problems` are those of
@@ -81,7 +81,7 @@ class Context:
 
     `tape` is the class of the tape, or a function that builds one: a privacy audit listens to it. With `keeps`, the
     journal keeps its record for checkpoints; `replayed` is the record of the checkpoint that the run continues from.
-    `shared` is the stage of a group, with the run's number in it and the names of rows.
+    `shared` is the session of a group, with the run's number in it and the names of rows.
 
     `window` operations are executed together, `width` gradients are computed side by side. `each_client` and
     `keeps_each` say whether the clients' own models are evaluated, and stored at the end. `status`, `reason` and
@@ -95,7 +95,7 @@ class Context:
         tape: Callable[..., Tape] = Tape,
         keeps: bool = False,
         replayed: Record | None = None,
-        shared: tuple[Stage, int, Names] | None = None,
+        shared: tuple[Session, int, Names] | None = None,
     ) -> None:
         self.setup = setup
         self.device = device
@@ -110,9 +110,9 @@ class Context:
         #: Its number in its group.
         self.number = 0 if shared is None else shared[1]
         scenario, keeps = setup.scenario, keeps or replayed is not None
-        self.stage = Stage(setup, device, tape) if shared is None else shared[0]
-        self.window, self.width, self.world = self.stage.window, self.stage.width, self.stage.world
-        self.tape, self.algorithm, self.executor = self.stage.tape, self.stage.algorithm, self.stage.executor
+        self.session = Session(setup, device, tape) if shared is None else shared[0]
+        self.window, self.width, self.world = self.session.window, self.session.width, self.session.world
+        self.tape, self.algorithm, self.executor = self.session.tape, self.session.algorithm, self.session.executor
         if shared is None:
             self.journal = self.tape.executor = Journal(self.executor, keeps)
         else:
@@ -120,7 +120,7 @@ class Context:
             self.journal = Journal(self.executor, keeps, shared[2])
         if replayed is not None:
             self.journal.replay(replayed)
-        has_client_models = self.stage.has_client_models
+        has_client_models = self.session.has_client_models
         self.each_client = scenario.evaluate.clients and has_client_models
         self.keeps_each = scenario.record.client_models and has_client_models
         for key, is_set, missing in (

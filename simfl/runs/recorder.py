@@ -98,8 +98,8 @@ class Recorder:
         if record.updates:
             context.algorithm.on_update = self._heard("updates", others)
         if record.messages:
-            context.stage.on_message = self._heard("messages", others)
-        releases = context.stage.tape.releases
+            context.session.on_message = self._heard("messages", others)
+        releases = context.session.tape.releases
         if isinstance(releases, CohortTally):
             releases.on_cohort = self._released(self._heard("cohorts", others))
         if isinstance(context.algorithm, ServerAlgorithm) and isinstance(context.algorithm.gathering, SecureSums):

@@ -36,7 +36,7 @@ class Reporter:
     def begin(self, schedule: Schedule) -> None:
         """Report after each flush of the tape from now on."""
         self._schedule = schedule
-        self._context.stage.on_flush = self.report
+        self._context.session.on_flush = self.report
 
     def evaluated(self, row: Mapping[str, float]) -> None:
         """Report an evaluation, a row of `metrics` by column."""

@@ -19,7 +19,7 @@ from simfl.records.watching import watching
 from simfl.runs import CHECKPOINT_EVERY
 from simfl.runs.checkpoint import Checkpoint, CheckpointManager, fingerprint
 from simfl.runs.checkpoint import read as read_checkpoint
-from simfl.runs.context import Context, Stage
+from simfl.runs.context import Context, Session
 from simfl.runs.endings import why_over
 from simfl.runs.evaluations import Evaluations, Schedule
 from simfl.runs.intervals import FILE, parse_interval
@@ -143,7 +143,7 @@ class Simulation(Context):
         every_s: float | None = None,
         since: Checkpoint | None = None,
         callbacks: Sequence[Callback] = (),
-        shared: tuple[Stage, int, Names] | None = None,
+        shared: tuple[Session, int, Names] | None = None,
     ) -> None:
         self._callbacks = Callbacks(callbacks, self.warn)
         super().__init__(setup, device, tape, every_s is not None, None if since is None else since.record, shared)

@@ -21,7 +21,7 @@ from simfl.assembly.together import is_one_world, together
 from simfl.errors import RunError, SimflError
 from simfl.records import Progress, Run, RunFolder
 from simfl.runs.checkpoint import REST, Checkpoint, Position
-from simfl.runs.context import Stage, Status
+from simfl.runs.context import Session, Status
 from simfl.runs.evaluations import Schedule
 from simfl.runs.reporting import Interruption
 from simfl.runs.runner import Simulation
@@ -86,22 +86,22 @@ class Group:
         since: Sequence[Checkpoint] | None = None,
     ) -> None:
         self.setup = together(setups)
-        self.stage = Stage(self.setup, device, problems=[setup.problem for setup in setups])
-        self.world, self.algorithm = self.stage.world, self.stage.algorithm
+        self.session = Session(self.setup, device, problems=[setup.problem for setup in setups])
+        self.world, self.algorithm = self.session.world, self.session.algorithm
         keeps, names = every_s is not None or since is not None, Names()
         self._every_s, self._since = every_s, since
         self.members: list[Member] = []
         try:
             for number, setup in enumerate(setups):
                 begun = None if since is None else since[number]
-                shared = self.stage, number, names
+                shared = self.session, number, names
                 self.members.append(Member(setup, device, progress, every_s=every_s, since=begun, shared=shared))
                 self.members[-1]._share = 1.0 / len(setups)
         except BaseException:
-            self.stage.executor.close()
+            self.session.executor.close()
             raise
         journals = [member.journal for member in self.members]
-        self.stage.tape.executor = Together(self.stage.executor, journals, names if keeps else None)
+        self.session.tape.executor = Together(self.session.executor, journals, names if keeps else None)
         self._playing = list(self.members)
         self._results: dict[int, Run | SimflError] = {}
         #: Why the group was given up; None if it was not.
@@ -140,7 +140,7 @@ class Group:
         """Stop the executor's thread, and drop the data."""
         self._timer.cancel()
         with contextlib.suppress(RunError):
-            self.stage.executor.close()
+            self.session.executor.close()
         for member in self.members:
             member.release()
 
@@ -172,7 +172,7 @@ class Group:
             schedule = Schedule(self, self)
             for member in members:
                 member.reporter.begin(schedule)
-            self.stage.on_flush = self._report
+            self.session.on_flush = self._report
             schedule.begin()
             self._play(self.setup.scenario.stop.time)
             for member in self._playing:
@@ -216,7 +216,7 @@ class Group:
         self._results[member.number] = failure or Run(member.folder.path, member.setup.own.given)
         self._playing.remove(member)
         with contextlib.suppress(RunError):  # the others will hear of it
-            self.stage.executor.end(member.number)
+            self.session.executor.end(member.number)
 
     def _give_up(self, error: BaseException) -> None:
         """Discard what is not complete."""

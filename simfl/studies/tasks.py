@@ -133,7 +133,7 @@ def _together(unit: Sequence[RunTask], outcomes: dict[int, RunOutcome]) -> None:
         group = Group([setups[k] for k in numbers], device, _Interruption(), unit[0].checkpoint_s, begun)
         try:
             for number, checkpoint in zip(numbers, begun or (), strict=False):
-                checkpoint.check(fingerprint(setups[number], device, group.stage.width))
+                checkpoint.check(fingerprint(setups[number], device, group.session.width))
             results = group.run(folders)
         finally:
             group.release()
