@@ -106,7 +106,7 @@ BELOW = {
         "scenario-robust",
         "scenario-privacy",
     ],
-    "papers": ["reproduction", "adp2sgd", "async_fl", "mapa", "proactive_dp", "without_replacement"],
+    "papers": ["reproduction", "adp2sgd", "async_fl", "mapa", "proactive_dp", "without_replacement", "theorems"],
     "design": ["validation", "benchmarks", "contributing"],
 }
 OTHERS = "papers"
@@ -172,6 +172,7 @@ TITLES = {
     "reproduction-proactive_dp": "All claims: Proactive DP",
     "reproduction-others": "Other studies",
     "reproduction-without_replacement": "All claims: Without replacement",
+    "theorems": "Theorems",
     "benchmarks": "Speed",
     "contributing": "Contributing",
 }

@@ -1,7 +1,7 @@
 """Write the verdicts on papers' claims from the tables in results/reference/.
 
-They are docs/reproduction.md with the five papers, docs/reproduction-*.md with all claims, and the tables of README.md
-and of results/README.md.
+They are docs/reproduction.md with the five papers, docs/reproduction-*.md with all claims, and the tables of README.md,
+results/README.md and docs/theorems.md.
 
     python docs/make_reproduction.py            # from the tables that are there
     python docs/make_reproduction.py results    # take over what `simfl reproduce` wrote into results/ first, the full
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 TABLES = ROOT / "results" / "reference"
 FIGURES = Path("figures") / "reproduction"
-README, RESULTS = ROOT / "README.md", ROOT / "results" / "README.md"
+README, RESULTS, BOUNDS = ROOT / "README.md", ROOT / "results" / "README.md", DOCS / "theorems.md"
 BEGIN, END = "<!-- Written by docs/make_reproduction.py: begin -->", "<!-- end -->"
 
 
@@ -243,6 +243,26 @@ def card() -> Iterator[str]:
         yield f"| {link} | `{front.kind}` | {scenario} | {command} | {verdicts} | {figure} |"
 
 
+def bounds() -> Iterator[str]:
+    """Yield docs/theorems.md's table of theorems: a word, and what was measured."""
+    yield from ("| theorem | under | word | what was measured |", "| --- | --- | --- | --- |")
+    for row in rows_of("theorems-readings"):
+        title, _, about = row["claim"].partition(": ")
+        if about in ("the bound holds.", "what is bounded falls as fast as stated.") or "private" in about:
+            title = f"{title}, rate" if about.startswith("what") else title
+            reading = row["reading"].replace("problem: ", "").replace("bound: ", "").replace("theorem: ", "")
+            yield f"| {title} | {reading.replace(' (nearest to the paper)', '')} | **{word_of(row)}** | {row['evidence']} |"
+
+
+def word_of(row: dict[str, str]) -> str:
+    """Return the word for a reading of a theorem."""
+    if row["evidence"].startswith("not applicable"):
+        return "not applicable"
+    if row["held"] == "yes" and row["evidence"].endswith("vacuous"):
+        return "vacuous"
+    return {"yes": "holds", "no": "does not hold", "undecided": "not decided"}[row["held"]]
+
+
 def figure_of(name: str, claim: dict[str, str]) -> str:
     """Return the path of a claim's figure from docs/."""
     return (FIGURES / name / f"{claim['figure']}.png").as_posix()
@@ -439,4 +459,5 @@ if __name__ == "__main__":
     for name, text in pages().items():
         (DOCS / f"{name}.md").write_text(text, encoding="utf-8")
     README.write_text(between(README.read_text(encoding="utf-8"), [*card()]), encoding="utf-8")
+    BOUNDS.write_text(between(BOUNDS.read_text(encoding="utf-8"), [*bounds()]), encoding="utf-8")
     RESULTS.write_text(readme(RESULTS.read_text(encoding="utf-8"), older()), encoding="utf-8")

@@ -96,6 +96,12 @@ def test_the_readme_has_a_row_for_each_of_the_five_papers():
         assert yaml.safe_load((ROOT / "scenarios" / paper.scenario).read_text())["algorithm"]["kind"] == paper.kind
 
 
+def test_the_table_of_theorems_is_that_of_the_readings():
+    text = REPRODUCTION["BOUNDS"].read_text(encoding="utf-8")
+    assert text == REPRODUCTION["between"](text, [*REPRODUCTION["bounds"]()]), "run docs/make_reproduction.py"
+    assert max(map(len, re.findall(r"(?<=\| ).*?(?= \|)", text))) <= 300
+
+
 def test_the_readme_of_results_has_the_verdicts_and_explains_every_column():
     text = REPRODUCTION["RESULTS"].read_text(encoding="utf-8")
     assert text == REPRODUCTION["readme"](text, REPRODUCTION["written_line"](text)), "run docs/make_reproduction.py"

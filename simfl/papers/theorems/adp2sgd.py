@@ -85,9 +85,8 @@ def constants_of(run: Run) -> tuple[DecentralizedProblem, Floats, Floats]:
     radius = float((run.metrics["distance"] + 2 * run.metrics["consensus_distance"]).max())
     if min(known.lipschitz, known.gradient_bound(radius)) > clip:
         raise ConditionError(f"gradients may exceed {clip:g}, to which they are clipped")
-    tau = float(run.updates["staleness"].max())
-    problem, (steps, squares) = problem_for(known, run.scenario, tau, mixing_of(run)), squares_of(run, known)
-    return problem, steps, squares
+    problem = problem_for(known, run.scenario, float(run.updates["staleness"].max()), mixing_of(run))
+    return problem, *squares_of(run, known)
 
 
 def first(run: Run) -> Curve:
@@ -99,11 +98,11 @@ def first(run: Run) -> Curve:
     return Curve(steps[1:], averages(steps, squares), np.array(bounds), float(squares[0]))
 
 
-def second(run: Run, as_printed: bool = True) -> Curve:
+def second(run: Run) -> Curve:
     """Return (1/T) sum_t |grad F|² and Proposition 1's bound."""
     problem, steps, squares = constants_of(run)
     T, noise = steps[-1:], float(run.updates["noise_std"].max())
-    needed = minimal_steps(problem, as_printed=as_printed)
+    needed = minimal_steps(problem, as_printed=True)
     if T[0] < needed:
         raise ConditionError(f"T = {T[0]:,.0f} is below T_min = {needed:,.0f}")
     spread = problem.sampling_variance / problem.batch_size + 6.0 * problem.worker_variance
@@ -134,8 +133,7 @@ def private(seed: int) -> tuple[str, ...]:
     return (
         *PRIVATE, f"stop.updates={claim.steps}", f"evaluate.every.updates={claim.steps // 100}",
         f"algorithm.step_size={problem.num_workers / claim.steps**0.5}", f"privacy.delta={DELTA}",
-        f"privacy.clipping_norm={BOUND}",
-        f"privacy.noise_multiplier={claim.theorem2.noise_multiplier}",
+        f"privacy.clipping_norm={BOUND}", f"privacy.noise_multiplier={claim.theorem2.noise_multiplier}",
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from simfl.papers.theorems.judging import PRINTED, Curve, Floats, Statement
 from simfl.papers.theorems.problems import Problem, problem_of
 from simfl.records import Run
 from simfl.studies.evidence import SEEDS, Reading, exactly
-from simfl.studies.papers import Experiment, Number, Runs, Section
+from simfl.studies.papers import Experiment, Runs, Section
 
 BASE = "theorems/async-fl.yaml"
 PROBLEMS: dict[str, tuple[str, ...]] = {
@@ -129,10 +129,3 @@ def theorem4(runs: Runs) -> Iterator[Reading]:
         epsilon = runs.epsilon(PRIVACY, (form,))[0]
         text = f"certified epsilon {epsilon:.3f} at delta {DELTAS[form]:.2g}, where the theorem says {claimed:g}"
         yield Reading({"theorem": form}, [exactly(epsilon <= claimed, text)], own=form == PRINTED)
-
-
-def theorem4_numbers(runs: Runs) -> Iterator[Number]:
-    """Yield the certified epsilon beside Theorem 4's."""
-    for (form,) in runs.cells(PRIVACY):
-        row = f"{form}: delta {DELTAS[form]:.2g}, {PLAN.rounds} rounds"
-        yield Number(PRIVACY.title, row, "certified epsilon", runs.epsilon(PRIVACY, (form,)), PLAN.setting.epsilon, 3)

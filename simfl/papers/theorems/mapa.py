@@ -24,13 +24,12 @@ from simfl.studies.papers import Experiment, Section
 
 BASE = "theorems/mapa.yaml"
 #: Theorem 2's steps (10) with the paper's Delta_b, in few and in many dimensions.
-FEW, LARGE = "logistic, d = 5", "logistic, d = 40"
 PROBLEMS = {
-    FEW: (),
-    LARGE: ("data={set: logistic, samples: 1000, dimension: 40, condition_number: 40}",
+    "logistic, d = 5": (),
+    "logistic, d = 40": ("data={set: logistic, samples: 1000, dimension: 40, condition_number: 40}",
                          "privacy.clipping_norm=6.5", "algorithm.sampling_std=4", "algorithm.smoothness=11"),
 }  # fmt: skip
-CONSTANT = ("algorithm.step_size=0.01", "algorithm.smoothness=1")
+CONSTANT = ("algorithm.step_size=0.01", "algorithm.smoothness=1", "evaluate.every.updates=50")
 QUADRATIC = ("data={set: quadratic, samples: 1000, dimension: 5, condition_number: 1}", "model=quadratic",
              "privacy.clipping_norm=20", "privacy.epsilon_per_release=10")  # fmt: skip
 
@@ -54,8 +53,7 @@ def _constants(run: Run, moment: SecondMoment) -> tuple[AsynchronousProblem, flo
         initial_gap=float(gaps[0]),
         dimension=known.dimension,
     )
-    variance = _variance(problem, run, moment)
-    return problem, variance, radius, G, run.metrics["updates"].to_numpy(np.float64), gaps
+    return problem, _variance(problem, run, moment), radius, G, run.metrics["updates"].to_numpy(np.float64), gaps
 
 
 def second(run: Run) -> Curve:
@@ -81,20 +79,17 @@ def _variance(problem: AsynchronousProblem, run: Run, moment: SecondMoment) -> f
     return problem.variance(sensitivity, privacy["epsilon_per_release"], moment)
 
 
-def fourth_bound(steps: Floats, gap: float, variance: float, smoothness: float, step: float) -> Floats:
-    """Return Theorem 4's bound (14), 2 (f(x_1) - f*) / (T gamma) + 2 Delta_b L gamma."""
-    bound: Floats = 2.0 * gap / (steps * step) + 2.0 * variance * smoothness * step
-    return bound
-
-
 def fourth(run: Run, moment: SecondMoment) -> Curve:
-    """Return (1/T) sum_t |grad f(x_t)|², or more, and Theorem 4's bound."""
+    """Return (1/T) sum_t |grad f(x_t)|², or more, and Theorem 4's bound (14).
+
+    It is 2 (f(x_1) - f*) / (T gamma) + 2 Delta_b L gamma.
+    """
     problem, variance, _, _, steps, _ = _constants(run, moment)
     step = float(run.scenario["algorithm"]["step_size"]["value"])
     if step > problem.largest_step_size:
         raise ConditionError(f"condition (13): γ is {step:g}, and 1/(2 L (τ + 1)) is {problem.largest_step_size:.3g}")
     _, squares = squares_of(run, problem_of(run.scenario))
-    bound = fourth_bound(steps[1:], problem.initial_gap, variance, problem.smoothness, step)
+    bound = 2.0 * problem.initial_gap / (steps[1:] * step) + 2.0 * variance * problem.smoothness * step
     return Curve(steps[1:], averages(steps, squares), bound, float(squares[0]))
 
 
@@ -111,7 +106,7 @@ STATEMENTS = (THEOREM2, THEOREM4)
 
 def experiments(quick: bool) -> Iterator[Experiment]:
     """Yield runs with the steps (10), and with a constant step."""
-    short = ("stop.updates=2000",) * quick
+    short = ("stop.updates=4000",) * quick
     for problem, changes in list(PROBLEMS.items())[: 1 if quick else None]:
         for moment in ("paper",) if quick else ("paper", "exact"):
             cell = problem + f", {EXACT}" * (moment == "exact")

@@ -25,7 +25,6 @@ PAPER = Paper(
     numbers=(
         *(statement.numbers for part in PARTS for statement in part.STATEMENTS),
         without_replacement.THEOREM7.numbers,
-        async_fl.theorem4_numbers,
     ),
     claims=(
         *claims_of("async_fl", *async_fl.STATEMENTS),

@@ -12,7 +12,7 @@ can be judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -29,7 +29,6 @@ BASE = "theorems/without-replacement.yaml"
 SIZES = (2_000, 8_000, 32_000)
 """n of the runs of Theorems 3 and 6, with steps 0.1 · (32,000/n)^(1/2)."""
 COIN = "algorithm={kind: deep_q_sgd, batch_size: 50, explore_from: 1, explore_to: 1, step_clip: null, projection: 2, "
-L2 = 1.0
 STRONGLY = ("model={kind: logistic, intercept: false, l2: 1}", "algorithm.projection=1", "privacy.lipschitz=6",
             "algorithm.step_size=null")  # fmt: skip
 """Strongly convex with gamma = 1; steps 2/(gamma t), not clipped."""
@@ -61,21 +60,17 @@ def _curve(run: Run, theorem: str, as_printed: bool) -> Curve:
     steps = run.metrics["updates"].to_numpy(np.float64)
     gaps = run.metrics["suboptimality"].to_numpy(np.float64)
     if theorem == "4":
-        values = [
-            theory.theorem4(steps=int(T), strong_convexity=known.strong_convexity, **common).bound for T in steps[1:]
-        ]
-        return Curve(steps[1:], averages(steps, gaps), np.array(values), float(gaps[0]))
-    common |= {
-        "radius": diameter,
-        "lipschitz": bound,
-        "step_size": float(run.scenario["algorithm"]["step_size"]["value"]),
-    }
-    if theorem == "3":
-        values = [theory.theorem3(steps=int(T), **common).bound for T in steps[1:]]
-        return Curve(steps[1:], averages(steps, gaps), np.array(values), float(gaps[0]))
-    nodes = run.scenario["clients"]["count"]
-    values = [theory.theorem6(steps=int(T), nodes=nodes, global_steps=T / 2, **common).bound for T in steps[1:]]
-    return Curve(steps[1:], averages(steps, gaps) / 2, np.array(values), float(gaps[0]) / 2)
+        common["strong_convexity"] = known.strong_convexity
+    else:
+        step = float(run.scenario["algorithm"]["step_size"]["value"])
+        common |= {"radius": diameter, "lipschitz": bound, "step_size": step}
+    if theorem == "6":
+        common["nodes"] = run.scenario["clients"]["count"]
+    bound_of: Callable[..., theory.Utility] = getattr(theory, f"theorem{theorem}")
+    more = [{"global_steps": T / 2} if theorem == "6" else {} for T in steps[1:]]
+    values = [bound_of(steps=int(T), **common, **own).bound for T, own in zip(steps[1:], more, strict=True)]
+    share = 0.5 if theorem == "6" else 1.0  # p_G of a coin
+    return Curve(steps[1:], share * averages(steps, gaps), np.array(values), share * float(gaps[0]))
 
 
 def seventh(run: Run) -> Curve:

@@ -43,11 +43,6 @@ def test_theorem_4_is_judged_at_a_small_delta():
     assert max(async_fl.DELTAS.values()) < 1e-3 / plan.setting.num_examples
 
 
-def test_theorem_4_of_mapa_by_hand():
-    # 2 * 3 / (100 * 0.05) + 2 * 0.5 * 2 * 0.05 = 1.2 + 0.1
-    assert mapa.fourth_bound(np.array([100.0]), 3.0, 0.5, 2.0, 0.05)[0] == pytest.approx(1.3)
-
-
 def test_the_best_case_is_the_mean_loss_of_a_model_with_noise():
     h, draws = np.array([1.0, 0.5, 0.25]), np.random.default_rng(0).normal(0.0, 0.3, (200_000, 3))
     assert proactive_dp.best_case(h.sum(), 0.3) == pytest.approx((h * draws**2).sum(axis=1).mean() / 2, rel=0.01)
@@ -124,6 +119,11 @@ def test_theorem_2_of_mapa_needs_steps_for_the_problem():
     for change in ("algorithm.smoothness=0.1", "algorithm.sampling_std=0.1", "algorithm.largest_staleness=1"):
         with pytest.raises(ConditionError, match="smaller σ, L or τ"):
             printed(own, made(mapa.BASE, change))
+    fourth = printed(mapa.THEOREM4, made(mapa.BASE, *mapa.QUADRATIC, *mapa.CONSTANT))
+    known = problem_of(made(mapa.BASE, *mapa.QUADRATIC).scenario)
+    # gamma = 0.01 and L = 1; dS = 2 * 20/16, epsilon 10
+    delta = known.variance / 16 + 2 * 0.25**2
+    assert fourth.bound[-1] == pytest.approx(2 / (40 * 0.01) + 2 * delta * 0.01)
     with pytest.raises(ConditionError, match="condition \\(13\\)"):
         printed(mapa.THEOREM4, made(mapa.BASE, *mapa.QUADRATIC, "algorithm.step_size=0.2"))
 
