@@ -196,7 +196,7 @@ def worth_of(
 ) -> Iterator[PaperClaim]:
     """Yield a claim that bounds say something, and one about rates."""
     said = f"{paper}: bounds get below the value of the starting model."
-    yield PaperClaim(said, _check(informs, *statements, named=True), paper == "A(DP)²SGD", figure)
+    yield PaperClaim(said, _check(informs, *statements, named=True), figure=figure)
     yield PaperClaim(
         f"{paper}: what is bounded falls as fast as stated.", _check(falls, *rates, named=True), figure=figure
     )
@@ -227,6 +227,7 @@ def drawing_of(*statements: Statement) -> Callable[[Runs], Figure]:
                 axis.plot(steps, bound, color=color, ls=dashes, lw=1.8, label=f"bound, {form}")
                 axis.axhline(float(np.mean([curve.start for curve in curves])), color="0.6", lw=0.8)
             axis.set(xscale="log", yscale="log", xlabel=own.axis)
+            axis.tick_params(which="minor", labelbottom=False, labelleft=False)
             axis.set_title(f"{own.section.title.rpartition(', ')[2]}, {problem}: {own.quantity}", fontsize=7)
         for axis in list(axes.flat)[len(shown) :]:
             axis.set_visible(False)
