@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5908,
     "world": 5308,
 }
-MOST_LINES = {"core": 61546, "all": 89747, "tests": 68095}
+MOST_LINES = {"core": 61546, "all": 89747, "tests": 68097}
 
 
 @dataclass(frozen=True)

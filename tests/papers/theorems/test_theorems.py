@@ -86,8 +86,10 @@ def test_the_propositions_of_adp2sgd_by_hand_and_their_conditions():
     assert curve.bound == pytest.approx((2 * own.gap + 2 * 0.02 * spread) / math.sqrt(20_000))
     with pytest.raises(ConditionError, match="T = 40 is below T_min"):
         printed(adp2sgd.PROPOSITION1, made(adp2sgd.BASE, *adp2sgd.FLAT))
-    with pytest.raises(ConditionError, match="Theorem 2 have"):
-        printed(adp2sgd.PROPOSITION2, made(adp2sgd.BASE, *adp2sgd.PRIVATE, "privacy.clipping_norm=0.5"))
+    for seed, message in ((1, r"of \(8\) is below T_min"), (2, "Theorem 2 have")):
+        short = made(adp2sgd.BASE, *adp2sgd.PRIVATE, "privacy.clipping_norm=0.5", f"seed={seed}")
+        with pytest.raises(ConditionError, match=message):
+            printed(adp2sgd.PROPOSITION2, short)
 
 
 def test_theorems_3_and_6_without_replacement_by_hand():
