@@ -250,8 +250,8 @@ def bounds() -> Iterator[str]:
         title, _, about = row["claim"].partition(": ")
         if about in ("the bound holds.", "what is bounded falls as fast as stated.") or "private" in about:
             title = f"{title}, rate" if about.startswith("what") else title
-            reading = row["reading"].replace("problem: ", "").replace("bound: ", "").replace("theorem: ", "")
-            yield f"| {title} | {reading.replace(' (nearest to the paper)', '')} | **{word_of(row)}** | {row['evidence']} |"
+            reading = re.sub(r"problem: |bound: |theorem: | \(nearest to the paper\)", "", row["reading"])
+            yield f"| {title} | {reading} | **{word_of(row)}** | {row['evidence']} |"
 
 
 def word_of(row: dict[str, str]) -> str:
