@@ -215,7 +215,9 @@ class AsyncFL(ServerAlgorithm):
                 if i >= self.complete:
                     self.applied_in.setdefault(i, set()).add(part.client)
                 self.gradients += self.sizes.of(i, part.client)
-                self.updated(part.client, self.version - part.version, part.examples, step_size, round_num=i)
+                noise_std = self._noise_std[part.client] * self.sizes.noise_factor(i)
+                staleness = self.version - part.version
+                self.updated(part.client, staleness, part.examples, step_size, round_num=i, noise_std=noise_std)
             for _ in bundle.parts:
                 self.applied()
             self._broadcast_if_complete()  # before evaluations, which must see the complete round
@@ -357,7 +359,8 @@ class AsyncFL(ServerAlgorithm):
         if self.training.sampling == "shuffle":  # pieces of a pass have the nominal size, whatever the rounds have
             start = divmod(self._consumed[me], self._nominal)
             self._consumed[me] += size
-        return self.tape.gradient_in_pieces(model, me, draw, size, self._noise_scale[me], start)
+        noise_scale = self._noise_scale[me] * self.sizes.noise_factor(i)
+        return self.tape.gradient_in_pieces(model, me, draw, size, noise_scale, start)
 
     def lost(self, promise: Gradient) -> bool:
         """Return whether the batch is drawn again; shuffled data then steps back."""

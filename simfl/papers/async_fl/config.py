@@ -82,6 +82,14 @@ Sizes = Annotated[
 ]
 
 
+class LaterRounds(Config):
+    """A later stage of the run, with other noise and sizes (Proactive DP, Figure 15)."""
+
+    begin: Count = Field(description="its first round; the run's first round is 0")
+    noise_factor: Positive = Field(description="noise of these rounds, relative to that of `privacy`")
+    size: Count | None = Field(default=None, description="gradients of each of these rounds; null: those of sizes")
+
+
 class RoundsAhead(Config):
     """A client may run this many rounds ahead of those that its model contains."""
 
@@ -168,6 +176,9 @@ class AsyncFl(AlgorithmConfig):
     sizes_of: Settled[Literal["all", "each"]] = Field(
         default="all", description="whether sizes count the gradients of all clients together, or of each client"
     )
+    stages: Settled[tuple[LaterRounds, ...]] = Field(
+        default=(), description="later stages, in the order of their rounds; the account composes the noise of all"
+    )
     weights: Settled[Weights] = Field(
         default="uniform",
         description="each client's share of a round: uniform, by the size of its data, or a list with a number for "
@@ -224,6 +235,12 @@ class AsyncFl(AlgorithmConfig):
             problems.append(Problem("1 with local_steps", str(self.mask), "set local_steps: false", ("mask",)))
         if self.sampling == "shuffle" and self.mask > 1:
             problems.append(Problem("1 with sampling 'shuffle'", str(self.mask), "use auto", ("mask",)))
+        begins = [stage.begin for stage in self.stages]
+        if begins != sorted(set(begins)):
+            problems.append(Problem("rounds in increasing order", show(begins), "sort the stages", ("stages",)))
+        if self.stages and (self.local_steps or isinstance(self.gate, WithinOwnDelay)):
+            expected = "none with local_steps or gate own_delay"
+            problems.append(Problem(expected, f"{len(begins)}", "use another gate without local_steps", ("stages",)))
         if self.local_steps and self.sampling == "poisson":
             advice = "use auto or with_replacement"
             problems.append(Problem("batches of one size with local_steps", "'poisson'", advice, ("sampling",)))

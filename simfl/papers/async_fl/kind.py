@@ -35,6 +35,7 @@ from simfl.papers.async_fl.sizes import (
     OverLogSizes,
     PolynomialSizes,
     ShiftedPowerSizes,
+    StagedSizes,
     StronglyConvexRecipe,
     constant_growth,
     log_growth,
@@ -57,7 +58,13 @@ MOST_PLANNED = 100_000
 
 
 def sequence_of(scenario: Scenario) -> AbstractSizes:
-    """Return the scenario's s_i, for all clients together or for each client.
+    """Return the s_i of all stages, for all clients together or for each client."""
+    stages, first = _config(scenario).stages, _first_stage(scenario)
+    return StagedSizes(first, tuple((one.begin, one.size) for one in stages)) if stages else first
+
+
+def _first_stage(scenario: Scenario) -> AbstractSizes:
+    """Return the scenario's s_i without later stages.
 
     Raises:
         ConditionError: a condition of the lemma or theorem is violated.
@@ -108,7 +115,8 @@ def round_sizes(scenario: Scenario, examples: NDArray[np.int64]) -> RoundSizes:
     named = {"uniform": [1.0] * len(examples), "data": examples.tolist()}
     weights = named[config.weights] if isinstance(config.weights, str) else config.weights
     each = config.sizes is None or config.sizes_of == "each"
-    return RoundSizes(sequence_of(scenario), weights, Streams(scenario.seed), config.assignment, each)
+    noise = [(stage.begin, stage.noise_factor) for stage in config.stages]
+    return RoundSizes(sequence_of(scenario), weights, Streams(scenario.seed), config.assignment, each, noise)
 
 
 def gate_of(scenario: Scenario) -> Gate:
@@ -171,9 +179,11 @@ def releases_after(ledger: Ledger, sizes: RoundSizes, rounds: Sequence[int], in_
     releases = Releases([0] * len(rounds), passes=passes)
     for client, count in enumerate(rounds):
         start = 0
-        for size in (sizes.of(i, client) for i in range(count)):
+        for i, size in ((i, sizes.of(i, client)) for i in range(count)):
             if size:
-                releases.add(client, size, ledger.levels[client])
+                factor = sizes.noise_factor(i)
+                level = ledger.levels[client] / factor if ledger.pure else ledger.levels[client] * factor
+                releases.add(client, size, level)
                 if passes is not None:
                     passes[client].add(start, size)
                 start += size

@@ -31,6 +31,7 @@ class RoundSizes:
         sequence: s_i; with `each_client` the gradients of each client, so that s_i is K times that.
         weights: p_c up to a common factor, [K]; unused with `each_client`.
         streams: of the run; the random assignment draws from them.
+        noise: (first round, factor) of the noise of later stages, in order.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class RoundSizes:
         streams: Streams,
         assignment: Literal["proportional", "random"] = "proportional",
         each_client: bool = False,
+        noise: Sequence[tuple[int, float]] = (),
     ) -> None:
+        self._noise = ((0, 1.0), *noise)
         self.sequence = sequence
         self.num_clients = len(weights)
         self.weights = np.asarray(weights, dtype=np.float64) / math.fsum(weights)
@@ -57,6 +60,10 @@ class RoundSizes:
         while len(self._rounds) <= i:
             self._rounds.append(self._divide(len(self._rounds)))
         return self._rounds[i][client]
+
+    def noise_factor(self, i: int) -> float:
+        """Return the noise of round i relative to that of the first."""
+        return next(factor for begin, factor in reversed(self._noise) if begin <= i)
 
     def total(self, i: int) -> int:
         """Return S_i = s_0 + ... + s_(i-1)."""

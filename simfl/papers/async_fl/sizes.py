@@ -101,6 +101,21 @@ class ConstantSizes(AbstractSizes):
 
 
 @dataclass(frozen=True)
+class StagedSizes(AbstractSizes):
+    """The sizes of `first`, and those of later stages from their first round on.
+
+    `later` has (first round, size) in order; a size of None is that of `first`.
+    """
+
+    first_stage: AbstractSizes
+    later: tuple[tuple[int, int | None], ...]
+
+    def _size(self, i: int) -> int:
+        own = [size for begin, size in self.later if begin <= i]
+        return self.first_stage.size(i) if not own or own[-1] is None else own[-1]
+
+
+@dataclass(frozen=True)
 class PolynomialSizes(AbstractSizes):
     """Sizes ceil(a i^c + b), i = r + start; "O(i) method" of App. E.2.2, Table 1.
 

@@ -47,4 +47,5 @@ def test_the_option_selects_the_study(simfl_, tmp_path, monkeypatch):
         assert (code, out) == (0, "adp2sgd-cifar: 4 runs, about 2 minutes on two cores\n")
     code, _, err = simfl_("reproduce", "mapa", "--cifar")
     assert code == 2
-    assert err.count("\n") == 1 and "found 'mapa-cifar'" in err
+    assert err.count("\n") == 1
+    assert "found 'mapa-cifar'" in err

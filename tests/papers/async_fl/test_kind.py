@@ -111,6 +111,29 @@ def test_growing_rounds_are_composed_with_their_sizes(tmp_path):
     assert setup.ledger.epsilon(planned)[2] == pytest.approx(expected, rel=1e-6)
 
 
+def test_stages_of_other_noise_and_sizes_are_composed_in_one_account(tmp_path):
+    """As the privacy loss distributions of the two stages, composed by dp-accounting alone."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    stages = {"sizes": 12, "sizes_of": "each", "rounds": 10}
+    stages["stages"] = [{"begin": 4, "noise_factor": 0.5, "size": 30}, {"begin": 8, "noise_factor": 0.25}]
+    config = scenario(stages, privacy={**PRIVATE, "accountant": "tightest"})
+    run, setup = simfl.run(config, out=tmp_path), simfl.prepare(config)
+    table = run.releases[run.releases["client"] == 2]
+    kinds = list(table[["batch_size", "level", "count"]].itertuples(index=False, name=None))
+    assert sorted(kinds) == [(12, 0.5, 2), (12, 2.0, 4), (30, 1.0, 4)]
+    assert set(run.updates["noise_std"] / setup.training.noise_std[0]) == {1.0, 0.5, 0.25}
+    n, whole = int(run.clients["samples"][2]), None
+    for size, multiplier, count in kinds:
+        one = pld.from_gaussian_mechanism(multiplier, sampling_prob=size / n, value_discretization_interval=1e-4)
+        stage = one.self_compose(count)
+        whole = stage if whole is None else whole.compose(stage)
+    expected = whole.get_epsilon_for_delta(1e-4)
+    assert expected * (1 - 1e-3) <= run.clients["epsilon"][2] <= expected * 1.02
+    planned = setup.ledger.final_epsilon(setup.kind.planned(setup))[2]
+    assert planned == pytest.approx(run.clients["epsilon"][2], rel=1e-9)
+
+
 def test_budget_ends_the_run_at_the_last_affordable_round(tmp_path):
     free = simfl.run(scenario(GROWING, privacy=PRIVATE), out=tmp_path)
     whole = float(free.clients["epsilon"].max())
@@ -170,6 +193,12 @@ def test_evaluations_follow_passes_over_the_data(tmp_path):
         ({"local_steps": True, "mask": 2}, {}, r"algorithm\.mask: expected 1 with local_steps, found 2"),
         ({"sampling": "shuffle", "mask": 2}, {}, r"algorithm\.mask: expected 1 with sampling 'shuffle', found 2"),
         ({"local_steps": True, "sampling": "poisson"}, {}, r"algorithm\.sampling: expected batches of one size"),
+        ({"stages": [{"begin": 5, "noise_factor": 1}, {"begin": 5, "noise_factor": 2}]}, {}, r"in increasing order"),
+        (
+            {"stages": [{"begin": 5, "noise_factor": 1}], "local_steps": True},
+            {},
+            r"algorithm\.stages: expected none with",
+        ),
         ({"gate": "own_delay"}, {}, r"algorithm\.gate: expected own_delay with sizes lemma1 or theorem5"),
         ({"weights": "some"}, {}, r"algorithm\.weights: expected uniform, data or a list of numbers > 0"),
         ({"weights": [1, 2]}, {}, r"algorithm\.weights: expected 4 values, one for each client, found 2"),
