@@ -94,7 +94,9 @@ class MadeUpRun:
 
     @functools.cached_property
     def clients(self):
-        return pd.DataFrame({"client": range(self._count), "epsilon": self._epsilon, "delta": 1e-5, "early": 0})
+        return pd.DataFrame(
+            {"client": range(self._count), "epsilon": self._epsilon, "delta": 1e-5, "early": 0, "updates": 1}
+        )
 
     @functools.cached_property
     def updates(self):

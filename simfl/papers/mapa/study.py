@@ -19,6 +19,7 @@ from simfl.papers.mapa.study_claims import (
     fewest_on_one_machine,
     insensitive,
     inversion_numbers,
+    join,
     lead_numbers,
     leads_by,
     leads_most_at_small_epsilon,
@@ -123,6 +124,7 @@ PAPER = Paper(
         PaperClaim(
             "Images inferred from a gradient are blurred at ε = 0.01, and some are seen at 1 (Figure 4).", blurs
         ),
+        PaperClaim("New servers can join, and begin with the model of that time (section 3.1).", join),
         PaperClaim("What a server sends in an iteration is ε-differentially private.", private),
         PaperClaim("MAPA keeps the model useful with that privacy.", useful_and_private),
     ),

@@ -25,7 +25,10 @@ from simfl.papers.mapa.study_runs import (
     DEFAULTS,
     EPSILONS,
     FOUR,
+    FROM_START,
+    JOINING,
     KINDS,
+    LATER,
     LOSSES,
     NETWORK,
     NONE,
@@ -558,6 +561,17 @@ def on_the_testbed(runs: Runs) -> Iterator[Reading]:
         places = [(count, cell_of("AUDP", count, bound)) for count in SERVERS]
         parts = [_ahead(runs, ("MAPA", count), audp, updates, setting=f"K = {count}: ") for count, audp in places]
         yield Reading({"G": bound, "after": f"{updates:,} updates"}, parts, own=bound == UNCLIPPED)
+
+
+def join(runs: Runs) -> Iterator[Reading]:
+    """Judge whether servers can join: they take part, and nothing is lost."""
+    gap = runs.ahead(JOINING, (LATER,), (FROM_START,))
+    shares = runs.each(
+        JOINING, (LATER,), lambda run: 100 * float(run.clients["updates"][3:].sum() / run.manifest.updates)
+    )
+    took = exactly(min(shares) > 0.0, f"the two make {show(shares, 1)} % of all updates")
+    text = f"{show(gap, sign=True)} points against all from the start (bar: {CLOSE:g} points either way)"
+    yield Reading({}, [took, within(gap, CLOSE, text)], own=True)
 
 
 def beyond_asgd_on_the_testbed(runs: Runs) -> Iterator[Reading]:

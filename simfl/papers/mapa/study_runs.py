@@ -93,6 +93,7 @@ NORMS = Section("Figure 5", ("C from {:g}",))
 CONVERGENCE = Section("Figure 7", ("K = {}",))
 TESTBED = Section("Figure 8", ("K = {}",))
 PARAMETERS = Section("Figure 9", ("{:g}",), " = ")
+JOINING, LATER, FROM_START, ABSENT = Section("servers that join"), "two join later", "all from the start", "three alone"
 PRIVATE = Section("noise of the right law", ("ε = {:g}",))
 
 CLIPS = {"AUDP": (15, 3, 0.2), "MAPA": (200, 100, 10)}
@@ -147,6 +148,7 @@ def experiments(quick: bool) -> Sequence[Experiment]:
         *over_clips([PARITY, TEN_WAY[0]]),
         *over_servers(),
         *on_testbed(),
+        *joining(),
         *over_parameters(),
         *private_noise(),
     ]
@@ -284,6 +286,13 @@ def on_testbed() -> Iterator[Experiment]:
             cell, noise = cell_of(algorithm, count, bound), _noise(NETWORK, bound, 0.1) if bound else ()
             yield _of_network(TESTBED, cell, algorithm, *_WORLD, f"clients.count={count}", *noise)
     yield _of_network(TESTBED, ("CSGD",), "CSGD")
+
+
+def joining() -> Iterator[Experiment]:
+    """Yield runs in which two of five servers join, or do not."""
+    changes = {LATER: (), FROM_START: ("availability=[]",), ABSENT: ("availability=[]", "clients.count=3")}
+    for case, own in changes.items():
+        yield _runs(JOINING, (case,), "MAPA", PARITY, UPDATES["LR"], UPDATES["LR"], *own, sigma=5, file="joining")
 
 
 def over_parameters() -> Iterator[Experiment]:
