@@ -43,6 +43,8 @@ def _needs_its_data(scenario):
         root = os.environ.get("SIMFL_DATA")
         if not root or not (Path(root) / scenario.data.set).is_dir():
             pytest.skip(f"SIMFL_DATA names no folder with {scenario.data.set} in it")
+        if scenario.data.set == "libsvm" and not [*(Path(root) / "libsvm").glob(f"{scenario.data.path}*")]:
+            pytest.skip(f"SIMFL_DATA has no {scenario.data.path}")
 
 
 def test_the_folder_has_scenarios():

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from simfl.models import build_model
+from simfl.models.layered import AbstractNetwork
 from simfl.papers.adp2sgd import study
 from simfl.papers.adp2sgd.study import CIFAR, EQUALLY_FAST, LARGE, METHODS, SIGMA, SLOW
 from simfl.studies.evidence import Reading
@@ -37,7 +38,10 @@ def experiments(quick: bool) -> Sequence[Experiment]:
 
 
 def _experiment(case: str, kind: str, seeds: int) -> Experiment:
-    """Return the runs of a case: the paper's batch is 32 times as large, and its noise on the mean is the same."""
+    """Return the runs of a case.
+
+    The paper's batch is 32 times as large, and its noise on the mean is the same.
+    """
     factor = 2 if case == LARGE else 1
     sigma = SIGMA["small noise"] if case == LARGE else SIGMA.get(case, SIGMA[EQUALLY_FAST])
     ends = ", ".join(f"{EPOCHS * end / 300:.3g}" for end in (160, 240))
@@ -71,11 +75,12 @@ def large_batches(runs: Runs) -> Iterator[Reading]:
 
 
 def rate_of(kind: str, options: dict[str, Any]) -> float:
-    """Return the examples a second whose gradients JAX's device clips and sums, after compilation."""
+    """Return the examples a second whose gradients the device clips and sums."""
     import jax
     import numpy as np
 
     model = build_model(kind, input_shape=(32, 32, 3), num_classes=10, **options)
+    assert isinstance(model, AbstractNetwork)
     count = model.cpu_batch if jax.default_backend() == "cpu" else 256
     generator = np.random.default_rng(0)
     batch = generator.normal(size=(count, 32, 32, 3)).astype(np.float32), generator.integers(0, 10, count)

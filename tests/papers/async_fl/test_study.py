@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+import simfl
 from simfl.papers.async_fl import study_claims as claims
 from simfl.papers.async_fl import study_runs
 from simfl.papers.async_fl.study_runs import (
@@ -37,11 +38,12 @@ from simfl.papers.async_fl.study_runs import (
     UNEVEN,
     WITHOUT,
 )  # fmt: skip
+from simfl.scenario import load
 from simfl.studies.evidence import Verdict, under, verdict_of
 from simfl.studies.pages import numbers_of
 from simfl.studies.reading import counted
 from simfl.studies.reproducing import find_paper
-from tests.papers.made_up import made_up
+from tests.papers.made_up import SCENARIOS, made_up
 
 pytestmark = pytest.mark.slow
 
@@ -420,3 +422,24 @@ def test_examples_agree_with_the_paper():
     for number in claims.example_numbers(made_up([])):
         if number.paper is not None and not ("example 4" in number.row and number.column[-1] in "δr"):
             assert number.difference == pytest.approx(0, abs=2e-4 * abs(number.paper) + 1e-5), number
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_table_3_is_run_on_covtype_where_its_file_is(tmp_path, monkeypatch):
+    """A made-up file in the format of LIBSVM's covtype: classes 1 and 2, 54 features from 0 to 1."""
+    monkeypatch.setenv("SIMFL_DATA", str(tmp_path))
+    path = SCENARIOS / "async_fl/constant-covtype-strongly.yaml"
+    before = study_runs.experiments(quick=False)
+    with pytest.raises(simfl.DataError, match=r"covtype\.binary: no such file.*run `simfl data fetch covtype\.binary`"):
+        simfl.prepare(path)
+    (tmp_path / "libsvm").mkdir()
+    lines = [f"{1 + i % 2} 1:0.{i % 9 + 1} {10 + i % 45}:1" for i in range(500)]
+    (tmp_path / "libsvm" / "covtype.binary").write_text("\n".join(lines), encoding="utf-8")
+    added = [own for own in study_runs.experiments(quick=False) if own not in before]
+    problems = {own.cell[0]: own for own in added}
+    assert list(problems) == [study_runs.COVTYPE, study_runs.COVTYPE_PLAIN]
+    assert len(added) == 2 * 2 * len(study_runs.SIZES)
+    for own in problems.values():
+        scenario = load(SCENARIOS / own.base, [*own.overrides, "algorithm.gradients=1000", "algorithm.sizes=20"])
+        run = simfl.run(scenario, out=tmp_path / "out")
+        assert (run.manifest.status, run.clients["samples"].sum()) == ("done", 400)
