@@ -170,8 +170,8 @@ def test_bad_input_gives_one_line(simfl_, tmp_path, monkeypatch):
     for arguments, line in [
         (
             ["nope"],
-            "reproduce: expected one of adp2sgd, async-fl, asynchrony, byzantine-gossip, mapa, network-privacy, "
-            "proactive-dp, theorems, user-privacy, without-replacement, found 'nope'",
+            "reproduce: expected one of adp2sgd, adp2sgd-cifar, async-fl, asynchrony, byzantine-gossip, mapa, "
+            "network-privacy, proactive-dp, theorems, user-privacy, without-replacement, found 'nope'",
         ),
         (["mapa", "--jobs", "0"], "--jobs: expected at least 1, found 0"),
         (["mapa", "--device", "tpu"], "--device: expected cpu or gpu, found 'tpu'"),
