@@ -6,6 +6,8 @@ results/README.md and docs/theorems.md.
     python docs/make_reproduction.py            # from the tables that are there
     python docs/make_reproduction.py results    # take over what `simfl reproduce` wrote into results/ first, the full
                                                 # form of a study where it was run
+    python docs/make_reproduction.py results async_fl "With growing sizes a constant"   # take over these claims from a
+                                                # part of the study, which `simfl reproduce async-fl --only` wrote
     python docs/make_reproduction.py --older    # print which tables are older than the code that they run through
 
 A test compares what it writes with the files, so that no verdict is typed in.
@@ -14,6 +16,7 @@ A test compares what it writes with the files, so that no verdict is typed in.
 from __future__ import annotations
 
 import csv
+import operator
 import re
 import shutil
 import sys
@@ -23,8 +26,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simfl.studies.about import ABOUT_FIELDS, code_of
-from simfl.studies.evidence import Verdict
-from simfl.studies.pages import POWERED, VERDICTS
+from simfl.studies.evidence import NEAREST, Judged, Part, Reading, Verdict, seeds_needed, verdict_of
+from simfl.studies.pages import HELD, POWERED, VERDICTS
 from simfl.studies.reading import argument_of
 from simfl.studies.reproducing import PAPERS, find_paper
 
@@ -121,6 +124,8 @@ SENTENCE, CELL, LONGEST = 200, 130, 300
 #: The tables of a study, as its page calls them, and how their names end.
 TABLE_NAMES = {"Claims": "-claims", "readings": "-readings", "numbers": "",
                "lost runs": "-lost", "what made them": "-about"}  # fmt: skip
+#: What the name of an open setting may be in a label.
+KEY = "(?:steps, )?[^,:=]+?"
 OLDER = "**Tables older than the code that they run through:**"
 #: What a result is called, what marks the parts of a measurement that have it, and the verdicts that it leads to.
 RESULTS_OF = {
@@ -156,6 +161,7 @@ readings may do so by chance. The verdict is one of five words:
 simfl reproduce --list
 simfl reproduce adp2sgd --quick   # minutes: fewer settings and seeds
 simfl reproduce adp2sgd           # what these pages show; the same command continues after an interruption
+simfl reproduce mapa --only 'Figure 9, (default|L)' --seeds 10   # a part of a study, with more seeds
 ```
 
 The page of a study has the verdict on every claim with the number of readings, and one reading of each result: the one
@@ -184,6 +190,50 @@ def take_over(results: Path) -> None:
             shutil.copy(figure, figures / figure.name)
 
 
+def take_over_part(results: Path, name: str, titles: Sequence[str]) -> None:
+    """Put a part of a study into its tables: readings of claims that begin so, and numbers of as many seeds or more."""
+    made = {ending: _read(results / "reproduction" / f"{name}-part{ending}.csv") for ending in TABLE_NAMES.values()}
+    new = {(row["claim"], row["reading"]): row for row in made["-readings"] if row["claim"].startswith(tuple(titles))}
+    if len({claim for claim, _ in new}) != len(titles):
+        sys.exit(f"expected {len(titles)} claims of the part of {name}, found {sorted({claim for claim, _ in new})}")
+    readings = [new.get((row["claim"], row["reading"]), row) for row in rows_of(f"{name}-readings")]
+    _write(f"{name}-readings", readings)
+    changed = {claim for claim, _ in new}
+    claims = [row | again(name, row) if row["claim"] in changed else row for row in claims_of(name)]
+    _write(f"{name}-claims", claims)
+    place = operator.itemgetter("part", "row", "column")
+    numbers = {place(row): row for row in made[""]}
+    more = [max(row, numbers.get(place(row), row), key=lambda one: int(one["seeds"])) for row in rows_of(name)]
+    _write(name, more)
+    _write(f"{name}-lost", [*rows_of(f"{name}-lost"), *made["-lost"]])
+    (was,), (now,) = rows_of(f"{name}-about"), made["-about"]
+    first, again_ = (about["runs"].split(" of ")[0] for about in (was, now))
+    commit = was["commit"] + f" ({first} runs)" * (not was["commit"].endswith(")"))
+    joined = {"commit": f"{commit}; {now['commit']} ({again_} runs with more seeds)",
+              "code": f"{was['code'] or 'unknown'}; {now['code']}"}  # fmt: skip
+    _write(f"{name}-about", [was | joined])
+
+
+def again(name: str, claim: dict[str, str]) -> dict[str, str]:
+    """Return the verdict, counts, words and evidence of a claim as they follow from its stored readings."""
+    readings = [reading_of(row) for row in rows_of(f"{name}-readings") if row["claim"] == claim["claim"]]
+    (of_paper,) = (one for one in find_paper(name).claims if one.text == claim["claim"])
+    verdict = verdict_of(readings, of_paper.short)
+    why = (of_paper.short or seeds_needed(readings)) if verdict is Verdict.UNDECIDABLE else ""
+    one = Judged(of_paper.text, verdict, readings, why, instead=of_paper.instead)
+    counts = {key: str(getattr(one.counts, key)) for key in ("yes", "no", "undecided")}
+    return {"verdict": str(verdict), **counts, "words": one.words, "evidence": one.evidence}
+
+
+def reading_of(row: dict[str, str]) -> Reading:
+    """Return a stored reading; its choices follow from its label."""
+    marks = rf" \((?:{NEAREST}|chosen after the result was seen|; )+\)$"
+    words = re.sub(marks, "", row["reading"])
+    pairs = re.findall(rf"(?:^|, )({KEY})(?:: | = )(.*?)(?=, {KEY}(?:: | = )|$)", words)
+    held = {word: held for held, word in HELD.items()}[row["held"]]
+    return Reading(dict(pairs), [Part(held, row["evidence"])], row["afterwards"] == "true", own=row["own"] == "true")
+
+
 def claims_of(name: str) -> list[dict[str, str]]:
     """Return the claims of a paper as they were judged."""
     return rows_of(f"{name}-claims")
@@ -192,8 +242,19 @@ def claims_of(name: str) -> list[dict[str, str]]:
 def rows_of(table: str) -> list[dict[str, str]]:
     """Return the rows of a table in results/reference/, none without the file."""
     path = TABLES / f"{table}.csv"
-    if not path.exists():
-        return []
+    return _read(path) if path.exists() else []
+
+
+def _write(table: str, rows: Sequence[dict[str, str]]) -> None:
+    with (TABLES / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+        fields = next(csv.reader(file))
+    with (TABLES / f"{table}.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, fields, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _read(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -454,7 +515,9 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--older"]:
         print(older() or "No table is older than the code that it runs through.")
         sys.exit()
-    if len(sys.argv) > 1:
+    if len(sys.argv) > 2:
+        take_over_part(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    elif len(sys.argv) > 1:
         take_over(Path(sys.argv[1]))
     for name, text in pages().items():
         (DOCS / f"{name}.md").write_text(text, encoding="utf-8")

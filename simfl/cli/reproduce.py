@@ -22,6 +22,10 @@ def reproduce(
     ] = None,
     cifar: Annotated[bool, Option("--cifar", help="Studies on CIFAR-10, with the hours of the full scale.")] = False,
     quick: Annotated[bool, Option("--quick", help="Fewer settings: minutes instead of up to an hour.")] = False,
+    only: Annotated[
+        str, Option(metavar="REGEX", help='Only experiments whose "part, setting", as tables name them, matches.')
+    ] = "",
+    seeds: Annotated[int | None, Option(min=1, help="Seeds of each experiment; by default the study's.")] = None,
     jobs: Jobs = None,
     out: Results = Path("results"),
     device: Device = None,
@@ -37,7 +41,7 @@ def reproduce(
     from simfl.cli import screen
     from simfl.cli.bars import sweep_progress
     from simfl.studies.reading import argument_of
-    from simfl.studies.reproducing import PAPERS, find_paper, plan_of, scenarios_folder
+    from simfl.studies.reproducing import PAPERS, find_paper, part_of, plan_of, scenarios_folder
     from simfl.studies.reproducing import reproduce as run_study
 
     if show_list:
@@ -46,6 +50,8 @@ def reproduce(
         return
     names = papers or [name.removesuffix("_cifar") for name in PAPERS if name.endswith("_cifar") == cifar]
     selected = [find_paper(name + "-cifar" * cifar) for name in dict.fromkeys(names)]
+    if only or seeds:
+        selected = [part_of(paper, quick, only, seeds) for paper in selected]
     check_data(selected)
     if dry_run:
         for paper in selected:

@@ -45,8 +45,8 @@ class Verdict(enum.StrEnum):
     NOT_REPRODUCED = "not reproduced"
     UNDECIDABLE = "not decidable here"
     """The seeds or the budget do not decide, runs are missing, or nothing here can test the claim."""
-    NOT_RUN = "not run in the quick form"
-    """The quick form has no runs for the claim."""
+    NOT_RUN = "not run in this form"
+    """The quick form, or the part of the study, has no runs for the claim."""
 
 
 #: The mark of a reading that no other one is nearer to the paper than.
@@ -278,7 +278,7 @@ class Judged:
     """A claim and its verdict.
 
     `readings` are empty without runs; `why` is the evidence without readings, or what it would take to decide.
-    `headline`, `figure` and `instead` are as in `PaperClaim`.
+    `headline`, `figure` and `instead` are as in `PaperClaim`; `form` is that of the study, "" for the full one.
     """
 
     text: str
@@ -288,7 +288,7 @@ class Judged:
     headline: bool = False
     figure: str = ""
     instead: str = ""
-    quick: bool = field(default=False, kw_only=True)
+    form: str = field(default="", kw_only=True)
 
     @property
     def counts(self) -> Counts:
@@ -303,7 +303,7 @@ class Judged:
         words = str(self.verdict) + f": {self.counts}" * (len(self.readings) > 1)
         if self.instead and self.readings:
             words += f" ({self.instead})"
-        return words + ", quick form" * (self.quick and bool(self.readings))
+        return words + f", {self.form}" * bool(self.form and self.readings)
 
     @property
     def evidence(self) -> str:

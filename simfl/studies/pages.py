@@ -43,7 +43,8 @@ HELD = {True: "yes", False: "no", None: "undecided"}
 def write(paper: Paper, quick: bool, swept: Sweep, runs: Runs, root: Path) -> Reproduction:
     """Write page, figures and tables of a study, its sweep's too; return it."""
     without_a_screen()
-    name = f"{paper.name}-quick" if quick else paper.name
+    form = paper.form(quick)
+    name = f"{paper.name}-{form.split()[0]}" if form else paper.name
     lost = len(swept.finished) < len(swept.runs)
     numbers, claims = counted(paper, runs), judged(paper, runs, quick, lost)
     try:
@@ -84,6 +85,8 @@ def page_of(outcome: Reproduction) -> str:
         "diverged, medians are given.",
         *(["This is the quick form, with fewer settings and seeds; its verdicts are preliminary."]
           if outcome.quick else []),
+        *(["This is a part of the study: a claim of which it runs less than all may have another verdict there."]
+          if paper.part else []),
         "## Claims",
         "The paper leaves some settings open; a choice of them is a reading. A claim is judged under every reading, "
         f"with at least {SEEDS} seeds each. It holds or fails by its interval, and is undecided if the interval "
@@ -119,7 +122,8 @@ def unfinished(runs: Iterable[SweepRun]) -> Iterator[tuple[str, str]]:
 
 def command_of(outcome: Reproduction) -> str:
     """Return the command that writes a page."""
-    return f"simfl reproduce {argument_of(outcome.paper.name)}" + " --quick" * outcome.quick
+    paper = outcome.paper
+    return f"simfl reproduce {argument_of(paper.name)}" + " --quick" * outcome.quick + paper.part
 
 
 def claims_of(claims: Iterable[Judged]) -> str:

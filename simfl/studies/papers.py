@@ -217,7 +217,7 @@ class Paper:
     to compare with the paper's, and `figures`, by name, the caption and the function that draws. `shown` are the titles
     of tables that come before all others. `untested` are claims and numbers that cannot be tested here, with reasons,
     and `deviations` are differences from the paper, a sentence each. `scale` measures how long the paper's own scale
-    takes on this device, and says so in lines.
+    takes on this device, and says so in lines. `part` are the options of a part of the study.
     """
 
     name: str
@@ -235,6 +235,11 @@ class Paper:
     later: Callable[[Runs, bool], Sequence[Experiment]] | None = None
     shown: tuple[str, ...] = ()
     scale: Callable[[], Iterable[str]] | None = None
+    part: str = ""
+
+    def form(self, quick: bool) -> str:
+        """Return what is run of the study, "" for all."""
+        return "part" if self.part else "quick form" if quick else ""
 
 
 def accuracy(run: Run) -> float:

@@ -32,10 +32,10 @@ def argument_of(name: str) -> str:
 def judged(paper: Paper, runs: Runs, quick: bool = False, lost: bool = False) -> tuple[Judged, ...]:
     """Return the claims with their verdicts; untestable ones come last.
 
-    `quick` says whether it is the quick form, which does not run all claims, and `lost` whether runs of it failed or
-    are missing.
+    `quick` says whether it is the quick form; this and a part of a study do not run all claims. `lost` says whether
+    runs of it failed or are missing.
     """
-    claims = []
+    claims, form = [], paper.form(quick)
     for claim in paper.claims:
         readings: tuple[Reading, ...] = ()
         try:
@@ -44,11 +44,11 @@ def judged(paper: Paper, runs: Runs, quick: bool = False, lost: bool = False) ->
             why = (claim.short or seeds_needed(readings)) if verdict is Verdict.UNDECIDABLE else ""
         except NotMeasuredError as error:
             verdict, why = Verdict.UNDECIDABLE, str(error)
-            if quick and not lost:
+            if form and not lost:
                 verdict, why = Verdict.NOT_RUN, f"run by `simfl reproduce {argument_of(paper.name)}`"
         of_claim = claim.headline, claim.figure, claim.instead
-        claims.append(Judged(claim.text, verdict, readings, why, *of_claim, quick=quick))
-    return (*claims, *(Judged(text, Verdict.UNDECIDABLE, why=why, quick=quick) for text, why in paper.untested))
+        claims.append(Judged(claim.text, verdict, readings, why, *of_claim, form=form))
+    return (*claims, *(Judged(text, Verdict.UNDECIDABLE, why=why, form=form) for text, why in paper.untested))
 
 
 def counted(paper: Paper, runs: Runs) -> tuple[Number, ...]:

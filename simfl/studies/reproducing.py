@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from simfl import plugins
@@ -50,6 +52,38 @@ def scenarios_folder(named: Path | None = None, paper: Paper | None = None) -> P
     raise ScenarioError(
         f"reproduce: expected the folder of the papers' scenarios, found none at {places[-1]}; run it in a clone of "
         "simfl, or name the folder with --scenarios"
+    )
+
+
+def part_of(paper: Paper, quick: bool, only: str = "", seeds: int | None = None) -> Paper:
+    """Return the part of a study whose experiments' "part, setting" matches.
+
+    `only` is a regular expression. The experiments have `seeds` seeds, by default as many as in the study.
+
+    Raises:
+        ScenarioError: it is no regular expression, or no experiment of this form of the study matches.
+    """
+    options = f" --only '{only}'" * bool(only) + f" --seeds {seeds}" * bool(seeds)
+
+    def some(experiments: Sequence[Experiment]) -> list[Experiment]:
+        matching = [own for own in experiments if re.search(only, f"{own.section}, {own.label}")]
+        return [replace(own, seeds=seeds or own.seeds) for own in matching]
+
+    try:
+        if not some(paper.experiments(quick)):
+            first = paper.experiments(quick)[0]
+            line = (
+                f"expected a part of {argument_of(paper.name)} such as '{first.section}, {first.label}', found {only!r}"
+            )
+            raise ScenarioError(f"--only: {line}")
+    except re.error as error:
+        raise ScenarioError(f"--only: expected a regular expression, found {only!r}: {error}") from None
+    later = paper.later
+    return replace(
+        paper,
+        part=options,
+        experiments=lambda quick: some(paper.experiments(quick)),
+        later=None if later is None else lambda runs, quick: some(later(runs, quick)),
     )
 
 

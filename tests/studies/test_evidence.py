@@ -238,10 +238,10 @@ def test_a_verdict_is_written_in_words():
     assert judged([reading(True)], instead="digits instead of CIFAR-10").words == (
         "reproduced (digits instead of CIFAR-10)"
     )
-    assert judged([reading(True)], quick=True).words == "reproduced, quick form"
-    assert judged([reading(None)], quick=True).words == "not decidable here, quick form"
+    assert judged([reading(True)], form="quick form").words == "reproduced, quick form"
+    assert judged([reading(None)], form="quick form").words == "not decidable here, quick form"
     assert judged([reading(None)], why="more seeds").evidence == "Measured. It would take: more seeds"
-    assert Judged("It is long.", Verdict.NOT_RUN, why="run", quick=True).words == "not run in the quick form"
+    assert Judged("It is long.", Verdict.NOT_RUN, why="run", form="quick form").words == "not run in this form"
     assert Judged("It is pretty.", Verdict.UNDECIDABLE, why="a picture").evidence == "a picture"
 
 

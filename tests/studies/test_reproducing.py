@@ -12,7 +12,7 @@ from simfl.records.sweeps import Sweep, SweepRun
 from simfl.studies.evidence import Reading, Verdict, exactly
 from simfl.studies.pages import unfinished
 from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Section
-from simfl.studies.reproducing import reproduce
+from simfl.studies.reproducing import part_of, reproduce
 from simfl.version import __version__, commit
 
 SMALL = ("clients.count=4", "stop={epochs: 2}", "record.updates=false")
@@ -117,6 +117,14 @@ def test_the_full_form_reuses_runs_of_the_quick_one(quick):
     ]  # fmt: skip
 
 
+def test_a_part_of_a_study_runs_with_more_seeds_beside_the_page_of_the_study(quick):
+    part = reproduce(part_of(PAPER, False, "^demo, sync$", 3), out=quick.page.parents[1], jobs=1)
+    assert [(run.label, run.seed) for run in part.swept.runs] == [("demo, sync", seed) for seed in (1, 2, 3)]
+    assert [claim.words for claim in part.claims[:2]] == ["reproduced, part", "not run in this form"]
+    assert part.page.name == "made_up-part.md"
+    assert "`simfl reproduce made-up --only '^demo, sync$' --seeds 3`" in part.page.read_text(encoding="utf-8")
+
+
 def test_runs_that_follow_from_others_are_planned_when_these_are_done(tmp_path):
     asked = []
 
@@ -175,6 +183,11 @@ def test_bad_input_gives_one_line(simfl_, tmp_path, monkeypatch):
         ),
         (["mapa", "--jobs", "0"], "--jobs: expected at least 1, found 0"),
         (["mapa", "--device", "tpu"], "--device: expected cpu or gpu, found 'tpu'"),
+        (["mapa", "--only", "(", "--dry-run"], "--only: expected a regular expression, found '('"),
+        (
+            ["mapa", "--only", "x y", "--dry-run"],
+            "--only: expected a part of mapa such as 'Figure 6, LR, even or odd on",
+        ),
         (
             ["mapa", "--dry-run", "--scenarios", str(tmp_path)],
             "expected the folder of the papers' scenarios, found none",

@@ -163,6 +163,9 @@ ALIKE_BIASED, GOOD_BIASED = 2.0, 5.0
 """Points by which biased data may change the accuracy either way, and that they may cost LeNet-5."""
 
 _QUIET = ("record.updates=false", "record.epsilon=false")
+_OF_FIGURE_9 = (*(PER_ROUND[first] for first in FIRST_STEPS[SUM]), *GROWING_CONSTANT_STEPS)
+DECIDING = 30
+"""Seeds of Figure 9 as in the listing: so many decide with a probability of 90 % what 12 did not."""
 
 
 def covtype_is_there() -> bool:
@@ -214,7 +217,9 @@ def experiments(quick: bool) -> Sequence[Experiment]:
             experiment
             for (problem, constants), (settings, way, seeds) in itertools.product(constant.items(), steps)
             for experiment in _grid(STEPS, [(problem,)], settings, (*_falling_cases(way), *constants), seeds)
+            if (experiment.cell[:-1], experiment.cell[-1] in _OF_FIGURE_9) != ((PHISHING, *LISTING), True)
         ),
+        *_grid(STEPS, [(PHISHING,)], (LISTING,), _OF_FIGURE_9, DECIDING),
         *_grid(PRIVATE, w8a, EQUALS, roles, 5),
         *_grid(PRIVATE, w8a, even, quieter, 5),
         *_grid(PRIVATE, w8a, (LISTING,), (NO_PRIVACY,), 5),
