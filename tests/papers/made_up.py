@@ -20,18 +20,15 @@ def resolved(base, overrides):
     return scenario.resolved(), scenario.algorithm.kind
 
 
-class MadeUpColumns:
-    """A data frame as `Run.evaluations` shows it."""
+class MadeUpColumns(dict):
+    """Columns as `Run.evaluations` has them."""
 
-    def __init__(self, frame):
-        self.names = list(frame.columns)
-        self._frame = frame
-
-    def __getitem__(self, name):
-        return self._frame[name].to_numpy()
+    @property
+    def names(self):
+        return list(self)
 
     def row(self, number):
-        return dict(self._frame.iloc[number])
+        return {name: column[number] for name, column in self.items()}
 
 
 class MadeUpRun:
@@ -58,11 +55,11 @@ class MadeUpRun:
         self.manifest.extra = {"noise": {"noise_multiplier": [1.0, 1.0]}}
 
     @functools.cached_property
-    def metrics(self):
+    def evaluations(self):
         step = (self.scenario["evaluate"]["every"] or {}).get("updates") or max(1, self._end // 50)
         updates = np.unique([*range(0, self._end, step), self._end])
         share = np.linspace(0.0, 1.0, len(updates))
-        return pd.DataFrame(
+        return MadeUpColumns(
             {
                 "time_s": self._time_s * share,
                 "updates": updates,
@@ -84,8 +81,8 @@ class MadeUpRun:
         )
 
     @functools.cached_property
-    def evaluations(self):
-        return MadeUpColumns(self.metrics)
+    def metrics(self):
+        return pd.DataFrame(self.evaluations)
 
     @functools.cached_property
     def client_metrics(self):

@@ -1,5 +1,6 @@
 """Every paper's study can be planned, and all of its results are computed from runs."""
 
+import functools
 import itertools
 
 import pandas as pd
@@ -42,24 +43,30 @@ def no_world_is_played_again(monkeypatch):
     monkeypatch.setattr(network_privacy, "solved", solved)
 
 
+@functools.cache
+def all_of(name):
+    """Return all experiments of a study in full."""
+    return all_experiments(find_paper(name), False, epsilon=0.5)
+
+
 @papers
-@pytest.mark.parametrize("quick", [True, False], ids=["quick", "full"])
-def test_all_scenarios_of_a_study_are_valid(name, quick):
-    paper = find_paper(name)
-    plan, keys = plan_of(paper, quick, scenarios_folder())
+def test_all_scenarios_of_a_study_are_valid_and_the_quick_form_is_much_smaller(name):
+    paper, runs = find_paper(name), []
+    for quick in (True, False):
+        plan, keys = plan_of(paper, quick, scenarios_folder())
+        runs.append(len(plan.runs))
+        assert list(keys) == list(paper.experiments(quick))
+        assert sum(own.seeds for own in keys) >= len(plan.runs)
+        labels = [(own.section.title, own.label) for own in keys]
+        assert len(set(labels)) == len(labels), "tables tell them apart by their labels"
+        assert [run.seed for run in plan.runs] == sorted(run.seed for run in plan.runs)
     assert paper.name == name
-    assert list(keys) == list(paper.experiments(quick))
-    assert sum(own.seeds for own in keys) >= len(plan.runs)
-    labels = [(own.section.title, own.label) for own in keys]
-    assert len(set(labels)) == len(labels), "tables tell them apart by their labels"
-    assert [run.seed for run in plan.runs] == sorted(run.seed for run in plan.runs)
+    assert runs[0] <= runs[1] / 2
 
 
 @papers
-def test_the_quick_form_is_much_smaller_and_judges_the_headlines(name, tmp_path):
+def test_the_quick_form_judges_the_headlines(name, tmp_path):
     paper = find_paper(name)
-    quick, full = (plan_of(paper, form, scenarios_folder())[0] for form in (True, False))
-    assert len(quick.runs) <= len(full.runs) / 2
     experiments = all_experiments(paper, True, epsilon=0.01)
     runs = made_up(experiments, lambda own, seed: 0.8 + 0.001 * seed, epsilon=0.01)
     claims = judged(paper, runs, quick=True)
@@ -75,7 +82,7 @@ def test_the_quick_form_is_much_smaller_and_judges_the_headlines(name, tmp_path)
 @papers
 def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
     paper = find_paper(name)
-    experiments = all_experiments(paper, False, epsilon=0.5)
+    experiments = all_of(name)
     places = {own: i for i, own in enumerate(experiments)}
 
     def accuracy(own, seed):
@@ -108,7 +115,7 @@ def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
 def test_missing_runs_are_neither_judged_nor_drawn(name, tmp_path):
     """An interrupted study still has a page, whichever runs it had finished."""
     paper = find_paper(name)
-    experiments = all_experiments(paper, False, epsilon=0.5)
+    experiments = all_of(name)
     for some in (experiments[:1], experiments[1::3]):
         runs = made_up(some, epsilon=0.5)
         figures = list(draw(paper, runs, tmp_path))
