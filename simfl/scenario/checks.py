@@ -306,7 +306,7 @@ def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
 
 
 def _compression(scenario: Sections) -> Iterator[Problem]:
-    """Check that algorithm and scheme suit compressed messages, and what else the scenario has."""
+    """Check that algorithm, scheme and other sections suit compressed messages."""
     compression, algorithm = scenario.compression, scenario.algorithm
     if compression is None:
         return

@@ -75,7 +75,7 @@ def show(value: object) -> str:
 
 
 def show_default(value: object) -> str:
-    """Return a default as an expected value: a section by its kind, a text without quotes."""
+    """Return a default in words: a section by its kind, a text without quotes."""
     value = getattr(value, "kind", "null" if value is None else value)
     return value if isinstance(value, str) else show(value).removesuffix(".0")
 

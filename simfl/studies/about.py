@@ -73,7 +73,7 @@ def code_of(name: str, package: Path = _PACKAGE) -> str:
 
 
 def _with_imported_papers(name: str, package: Path) -> list[Path]:
-    """Return the modules of a paper's folder and of the papers that these import, and so on."""
+    """Return the modules of a paper and of all papers that these import."""
     papers, waiting = {name: list[Path]()}, [name]
     while waiting:
         paper = waiting.pop()

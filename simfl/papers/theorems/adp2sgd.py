@@ -112,7 +112,7 @@ def second(run: Run) -> Curve:
 
 
 def third(run: Run) -> Curve:
-    """Return (1/T) sum_t |grad F|² and Proposition 2's bound, which does not depend on T."""
+    """Return (1/T) sum_t |grad F|² and Proposition 2's bound, the same for all T."""
     problem, steps, squares = constants_of(run)
     claim = proposition2(problem, EPSILON, DELTA, examples=EACH, gradient_bound=BOUND, as_printed=True)
     T, noise = steps[-1:], float(run.updates["noise_std"].max())
@@ -125,7 +125,7 @@ def third(run: Run) -> Curve:
 
 
 def private(seed: int) -> tuple[str, ...]:
-    """Return changes to the base scenario for Proposition 2: T by (8), η, and Theorem 2's noise."""
+    """Return changes to the base scenario: T by (8), η, and Theorem 2's noise."""
     scenario = load(scenarios_folder() / BASE, (*PRIVATE, f"seed={seed}")).resolved()
     known = problem_of(scenario)
     problem = problem_for(known, scenario, tau=3.0, rho=0.5)

@@ -56,7 +56,7 @@ def theorem5_bound(steps: Floats, noise: float, strong_convexity: float, m: int,
 
 
 def _measured(run: Run) -> tuple[Floats, Floats, StronglyConvexRecipe, Problem]:
-    """Return t, |w_t - w*|², the recipe and the problem of a run; t counts the gradients of all clients."""
+    """Return t, gradients of all clients, |w_t - w*|², the recipe and the problem."""
     sizes, known = run.scenario["algorithm"]["sizes"], problem_of(run.scenario)
     smooth, convex = sizes["smoothness"], sizes["strong_convexity"] or run.scenario["model"]["l2"]
     if known.smoothness > smooth * (1 + 1e-6) or known.strong_convexity < convex * (1 - 1e-6):

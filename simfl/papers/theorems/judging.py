@@ -1,4 +1,4 @@
-"""Measured curves beside the bounds of theorems: holds, says something, falls as fast.
+"""Measured curves beside the bounds of theorems.
 
 A theorem bounds an expectation. Each seed draws a problem and a run; a curve is divided by the bound with the constants
 of its own problem.
@@ -101,7 +101,7 @@ class Statement:
                     yield problem, form, error
 
     def readings(self, runs: Runs, judge: Judge, named: bool = False) -> Iterator[Reading]:
-        """Judge the curves of each problem and form; `named` readings have the theorem's name."""
+        """Judge each problem and form; `named` readings have the theorem's name."""
         for problem, form, curves in self._each(runs):
             choices = {"problem": problem} | ({"bound": form} if len(self.forms) > 1 else {})
             choices |= {"theorem": self.section.title.rpartition(", ")[2]} if named else {}
@@ -110,7 +110,7 @@ class Statement:
             yield Reading(choices, [part], own=len(self.forms) > 1 and form == PRINTED)
 
     def numbers(self, runs: Runs) -> Iterator[Number]:
-        """Yield the value of the starting model, the last value, its bound, how loose this is, and slopes."""
+        """Yield first and last values, the last bound, how loose it is, and slopes."""
         for problem, form, curves in self._each(runs):
             if isinstance(curves, ConditionError):
                 continue
@@ -168,7 +168,7 @@ def slope_of(steps: Floats, values: Floats) -> float:
 
 
 def averages(steps: Floats, values: Floats) -> Floats:
-    """Return the mean of a curve up to each of its steps but the first, by the trapezoid rule.
+    """Return the mean of a curve up to each step but the first, by trapezoids.
 
     Of a convex curve it is at least the mean over all steps.
     """
@@ -207,7 +207,7 @@ def _check(judge: Judge, *statements: Statement, named: bool = False) -> Callabl
 
 
 def drawing_of(*statements: Statement) -> Callable[[Runs], Figure]:
-    """Return a function that draws curves and bounds, a panel for each theorem and problem."""
+    """Return what draws curves and bounds, a panel for each theorem and problem."""
 
     def draw(runs: Runs) -> Figure:
         shown = [(own, problem) for own in statements for problem in own.problems(runs)]

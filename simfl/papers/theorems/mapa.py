@@ -57,7 +57,7 @@ def _constants(run: Run, moment: SecondMoment) -> tuple[AsynchronousProblem, flo
 
 
 def second(run: Run) -> Curve:
-    """Return (1/T) sum_t f(x_t) - f*, which is at least f(x_ave) - f*, and Theorem 2's bound.
+    """Return (1/T) sum_t f(x_t) - f* ≥ f(x_ave) - f*, and Theorem 2's bound.
 
     Its sigma, L and tau are those of the steps (10), which must be at least the measured ones.
     """

@@ -26,7 +26,7 @@ SIGMAS = (2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 def best_case(trace: float, scale: float) -> float:
-    """Return E f(w* + n) - f* = s² tr(H)/2 for n ~ N(0, s² I) and a quadratic of Hessian H."""
+    """Return E f(w* + n) - f* = s² tr(H)/2 of a quadratic, with n ~ N(0, s² I)."""
     return 0.5 * scale**2 * trace
 
 

@@ -185,7 +185,7 @@ class AlgorithmConfig(Config):
         return {path: reason for path, reason in merged.items() if reason}
 
     def unsupported(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield options that do not keep their defaults, and what the number of clients or the graph rules out."""
+        """Yield changed defaults, and what the number of clients or the graph excludes."""
         at: Path
         reasons, count, topology = self.reasons(), scenario.clients.count, scenario.topology
         for path, reason in reasons.items():

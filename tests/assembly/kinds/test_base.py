@@ -6,6 +6,7 @@ import pytest
 
 from simfl.algorithms import ALGORITHMS, Algorithm
 from simfl.algorithms.staleness import StalenessBound
+from simfl.assembly import optimizers
 from simfl.assembly.assemble import assemble, build_algorithm
 from simfl.assembly.kinds import KINDS, Kind, check_options, find_kind, options_of
 from simfl.assembly.world import build_world
@@ -56,15 +57,17 @@ def test_options_are_the_arguments_of_the_class(kind):
 
 @every
 def test_every_option_of_the_schema_is_passed_on_or_settled(kind):
-    """Each settled option is read by the algorithm's kind or a base of it."""
+    """Each settled option is read by the algorithm's kind, a base or `optimizers`, or keeps its default."""
     config = setup_of(kind, **SECTIONS.get(kind, {})).scenario.algorithm
     settled = [name for name, field in type(config).model_fields.items() if SETTLED in field.metadata]
     assert set(settled).isdisjoint(config.own_options())
     modules = [inspect.getmodule(one) for one in KINDS.get(kind, Kind).__mro__ if one.__module__.startswith("simfl.")]
-    source = "".join(inspect.getsource(module) for module in modules)
+    source = "".join(inspect.getsource(module) for module in [*modules, optimizers])
     schema = "".join(inspect.getsource(one) for one in type(config).__mro__ if issubclass(one, AlgorithmConfig))
     for name in settled:
-        assert f".{name}" in source or f"self.{name}" in schema, f"nobody reads {name}"
+        assert f".{name}" in source or f'(config, "{name}"' in source or f"self.{name}" in schema, (
+            f"nobody reads {name}"
+        )
 
 
 def test_the_three_catalogues_have_the_same_algorithms():
