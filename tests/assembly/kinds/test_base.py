@@ -66,7 +66,7 @@ def test_every_option_of_the_schema_is_passed_on_or_settled(kind):
     schema = "".join(inspect.getsource(one) for one in type(config).__mro__ if issubclass(one, AlgorithmConfig))
     for name in settled:
         read = f".{name}" in source or f'(config, "{name}"' in source or f"self.{name}" in schema
-        assert read or any(name in vars(one).get("fixed", ()) for one in type(config).__mro__), f"nobody reads {name}"
+        assert read or name in config.reasons(), f"nobody reads {name}"
 
 
 def test_the_three_catalogues_have_the_same_algorithms():
