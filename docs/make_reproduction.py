@@ -77,8 +77,9 @@ def slower(case: str, paper: str) -> Beside:
 #: The five papers; the other studies share a page.
 FRONT = {
     "adp2sgd": Front(
-        "A(DP)²SGD", "adpsgd", "adp2sgd/case2-adpsgd.yaml", ((slower("I", "2 (SYNC alone)"), slower("II", "10X (the slow learner)")),)
-    ),
+        "A(DP)²SGD", "adpsgd", "adp2sgd/case2-adpsgd.yaml",
+        ((slower("I", "2 (SYNC alone)"), slower("II", "10X (the slow learner)")),),
+    ),  # fmt: skip
     "without_replacement": Front(
         "without replacement", "deep_q_sgd", "without_replacement/deep-q-convex.yaml",
         (leads("convex, ε = 0.1", "convex, ε = 1", "strongly convex, ε = 0.1", "strongly convex, ε = 1"),),
