@@ -77,34 +77,49 @@ def slower(case: str, paper: str) -> Beside:
 #: The five papers; the other studies share a page.
 FRONT = {
     "adp2sgd": Front(
-        "A(DP)²SGD", "adpsgd", "adp2sgd/case2-adpsgd.yaml",
+        "A(DP)²SGD",
+        "adpsgd",
+        "adp2sgd/case2-adpsgd.yaml",
         ((slower("I", "2 (SYNC alone)"), slower("II", "10X (the slow learner)")),),
-    ),  # fmt: skip
+    ),
     "without_replacement": Front(
-        "without replacement", "deep_q_sgd", "without_replacement/deep-q-convex.yaml",
+        "without replacement",
+        "deep_q_sgd",
+        "without_replacement/deep-q-convex.yaml",
         (leads("convex, ε = 0.1", "convex, ε = 1", "strongly convex, ε = 0.1", "strongly convex, ε = 1"),),
     ),
     "proactive_dp": Front(
-        "Proactive DP", "async_fl", "proactive_dp/phishing-strongly.yaml",
-        ((
-            Beside("strongly convex, ε = 0.05, accuracy, %", "86", rf"^strongly[^;]*: {VALUE} % at ε = 0.05"),
-            Beside("strongly convex, no privacy, accuracy, %", "93", rf"^strongly[^;]*, {VALUE} % no privacy"),
-            Beside("strongly convex, points lost", "7", rf"^strongly[^;]*: {VALUE} points lost"),
-        ),),
+        "Proactive DP",
+        "async_fl",
+        "proactive_dp/phishing-strongly.yaml",
+        (
+            (
+                Beside("strongly convex, ε = 0.05, accuracy, %", "86", rf"^strongly[^;]*: {VALUE} % at ε = 0.05"),
+                Beside("strongly convex, no privacy, accuracy, %", "93", rf"^strongly[^;]*, {VALUE} % no privacy"),
+                Beside("strongly convex, points lost", "7", rf"^strongly[^;]*: {VALUE} points lost"),
+            ),
+        ),
     ),
     "mapa": Front(
-        "MAPA", "mapa", "mapa/usps-lr-mapa.yaml",
+        "MAPA",
+        "mapa",
+        "mapa/usps-lr-mapa.yaml",
         (
             (Beside("LR on USPS, ε = 0.1, lead over AUDP, points", "ahead, no number", rf": {VALUE} points ahead"),),
             tuple(
-                Beside(f"from C = {one} less from C = {other}, points", '"nearly the same"',
-                       f"C = {one} and {other} .*? {VALUE}")
+                Beside(
+                    f"from C = {one} less from C = {other}, points",
+                    '"nearly the same"',
+                    f"C = {one} and {other} .*? {VALUE}",
+                )
                 for one, other in ((200, 100), (200, 10), (100, 10))
             ),
         ),
     ),
     "async_fl": Front(
-        "asynchronous FL", "async_fl", "async_fl/increasing-a9a-strongly.yaml",
+        "asynchronous FL",
+        "async_fl",
+        "async_fl/increasing-a9a-strongly.yaml",
         (
             (
                 Beside("a9a, rounds of 50 i, and of 50", '"fewer"', r"(\d+ rounds instead of \d+)"),
@@ -112,13 +127,16 @@ FRONT = {
                 Beside("plain convex, lead over 50, points", '"good accuracy"', f"a9a, plain .*? {MEDIAN}"),
             ),
             tuple(
-                Beside(f"w8a, {kind} convex, lead over 16 with steps of 0.01, points", "ahead, no number",
-                       f"w8a, {kind} convex: {VALUE} points against 16, step 0.01")
+                Beside(
+                    f"w8a, {kind} convex, lead over 16 with steps of 0.01, points",
+                    "ahead, no number",
+                    f"w8a, {kind} convex: {VALUE} points against 16, step 0.01",
+                )
                 for kind in ("strongly", "plain")
             ),
         ),
     ),
-}  # fmt: skip
+}
 OTHERS = [name for name in PAPERS if name not in FRONT]
 #: The most characters of a sentence on the front page, of a cell, and of a cell that needs more for one measurement.
 SENTENCE, CELL, LONGEST = 200, 130, 300
