@@ -138,6 +138,8 @@ FRONT = {
     ),
 }
 OTHERS = [name for name in PAPERS if name not in FRONT]
+#: Studies whose own page has their claims, deviations and figures.
+ELSEWHERE = {"theorems"}
 #: The most characters of a sentence on the front page, of a cell, and of a cell that needs more for one measurement.
 SENTENCE, CELL, LONGEST = 200, 130, 300
 #: The tables of a study, as its page calls them, and how their names end.
@@ -177,19 +179,17 @@ readings may do so by chance. The verdict is one of five words:
 {POWERED}
 
 ```sh
-simfl reproduce --list
 simfl reproduce adp2sgd --quick   # minutes: fewer settings and seeds
-simfl reproduce adp2sgd           # what these pages show; the same command continues after an interruption
-simfl reproduce mapa --only 'Figure 9, (default|L)' --seeds 10   # a part of a study, with more seeds
+simfl reproduce adp2sgd           # what these pages show; it continues after an interruption
+simfl reproduce mapa --only 'Figure 9, (default|L)' --seeds 10   # a part, with more seeds
 ```
 
 The page of a study has the verdict on every claim with the number of readings, and one reading of each result: the one
 nearest to the paper, if there is one. "Elsewhere" are other readings, and "…" stands for more measurements. The CSV
-files at its end have all. [`results/README.md`](../results/README.md) explains their columns, and names the tables that
-are older than the code.
+files at its end have all. [`results/README.md`](../results/README.md) explains their columns, and names tables
+older than the code.
 
-The studies read MNIST and sets of LIBSVM from the folder that `SIMFL_DATA` names (`simfl data fetch` downloads them).
-They write a page with all readings and numbers to `results/reproduction/`.
+Studies read MNIST and sets of LIBSVM from `SIMFL_DATA` (`simfl data fetch` downloads them).
 """
 
 
@@ -239,7 +239,8 @@ def again(name: str, claim: dict[str, str]) -> dict[str, str]:
     (of_paper,) = (one for one in find_paper(name).claims if one.text == claim["claim"])
     verdict = verdict_of(readings, of_paper.short)
     why = (of_paper.short or seeds_needed(readings)) if verdict is Verdict.UNDECIDABLE else ""
-    one = Judged(of_paper.text, verdict, readings, why, instead=of_paper.instead)
+    form = "quick form" * claim["words"].endswith(", quick form")
+    one = Judged(of_paper.text, verdict, readings, why, form=form, instead=of_paper.instead)
     counts = {key: str(getattr(one.counts, key)) for key in ("yes", "no", "undecided")}
     return {"verdict": str(verdict), **counts, "words": one.words, "evidence": one.evidence}
 
@@ -452,6 +453,9 @@ def judged(name: str) -> Iterator[str]:
             yield from entry(name, claim)
             figures.pop(claim["figure"], None)
         claims, measured = [claim for claim in claims if claim["headline"] != "true"], []
+        claims = [claim for claim in claims if not claim["words"].startswith("not run in")]
+    if name in ELSEWHERE:
+        return
     yield from (f"| {' | '.join(['claim', 'verdict', *measured])} |", "| --- | --- |" + " --- |" * len(measured))
     notes: dict[str, str] = {}
     for claim in claims:

@@ -63,6 +63,8 @@ def test_verdicts_on_pages_are_those_of_the_tables():
         page, claims = pages[REPRODUCTION["page_of"](name)], REPRODUCTION["claims_of"](name)
         assert claims, f"no verdicts on {name} in results/reference/"
         for claim in claims:
+            if name in REPRODUCTION["ELSEWHERE"] or claim["words"].startswith("not run in"):
+                continue
             row = f"| {claim['claim']} | **{REPRODUCTION['parted'](claim['words'])[0]}**"
             assert row in page or f"**{claim['claim']}**\n\n**{claim['verdict'].capitalize()}**" in page
             figure = ROOT / "docs" / "figures" / "reproduction" / name / f"{claim['figure']}.png"

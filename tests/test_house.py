@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5908,
     "world": 5308,
 }
-MOST_LINES = {"core": 61595, "all": 89926, "tests": 68187}
+MOST_LINES = {"core": 61595, "all": 89926, "tests": 68190}
 
 
 @dataclass(frozen=True)

@@ -293,7 +293,7 @@ def test_a_pair_with_an_attacker_is_its_numpy_loop():
     world, problem, taken = make_world(2, topology="complete", speeds=[1.0, 1.5]), make_problem(2), []
 
     def watch(algorithm):
-        hear = algorithm._after_hearing
+        hear = algorithm._means.heard
 
         def heard(me, peer, mine, sent):
             taken.append(("hears", me))
@@ -305,7 +305,7 @@ def test_a_pair_with_an_attacker_is_its_numpy_loop():
             taken.append(("steps", client))
             updated(client, *arguments, **more)
 
-        algorithm._after_hearing, algorithm.updated = heard, noted
+        algorithm._means.heard, algorithm.updated = heard, noted
 
     rule, hostility = ClippedGossip(0.2), Hostility(frozenset({1}), SignFlip())
     values, w, *_ = numbers("adpsgd", world, 12, watch, rule, hostility, local=False, exchange="atomic")

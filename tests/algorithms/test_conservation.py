@@ -50,7 +50,7 @@ class Book:
         self.at_once = Counter()  # (messages, bytes) that are counted without travelling, by source
         self._attempt, self._count = network._attempt, network.count
         network._attempt, network.count = self.attempt, self.count
-        network.swap = lambda one, other, size: [self.count(node, size) for node in (one, other)]
+        network.swap = lambda one, other, size, *models: [self.count(node, size) for node in (one, other)]
         network.count_all = lambda nodes, sent: [self.count(nodes[place], *what) for place, *what in sent]
         launch = network.launch
 

@@ -373,7 +373,10 @@ def test_a_transformer_is_cut_into_whole_tensors_and_its_embeddings_are_averaged
     ("options", "line"),
     [
         ({"quorum": 9}, r"algorithm\.quorum: expected at most clients\.count, which is 8, found 9; lower it or add"),
-        ({"staleness_bound": {"bound": 3}}, r"staleness_bound: expected null with 'decoupled_diloco', found a bound"),
+        (
+            {"staleness_bound": {"bound": 3}},
+            r"staleness_bound: expected null with 'decoupled_diloco', found a staleness bound",
+        ),
         ({"concurrency": 3}, r"concurrency: expected null with 'decoupled_diloco', found 3"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 import simfl
 from simfl.errors import ScenarioError
 from simfl.world.availability import Outage
-from simfl.world.links import LinkModel
+from simfl.world.link_values import LinkModel, Rule
 from tests.algorithms.test_fedavg import change, numbers
 from tests.helpers import constant, lognormal, make_problem, make_world
 from tests.helpers import run_without_numbers as run
@@ -81,11 +81,9 @@ def test_before_all_tiers_had_a_round_the_first_model_has_their_weight():
 def test_measured_tiers_sort_clients_by_their_times_with_messages():
     latencies = [1e-3, 1e-3, 90e-3, 1e-3, 1e-3, 1e-3]  # client 2 is fast and far away
 
-    class Far(LinkModel):
-        def latencies(self, streams):
-            return lambda source, target, time: latencies[min(source, target)]
-
-    algorithm, rows = run("fedat", make_world(6, speeds=SPEEDS, links=Far()), updates=60, tiers=3)
+    far = Rule({"latency": latencies[2]}, ((frozenset({2}), None), (None, frozenset({2}))))
+    links = LinkModel(latency=constant(latencies[0]), rules=(far,))
+    algorithm, rows = run("fedat", make_world(6, speeds=SPEEDS, links=links), updates=60, tiers=3)
     seconds = [8e-3 * speed + latency for speed, latency in zip(SPEEDS, latencies, strict=True)]
     np.testing.assert_allclose(algorithm.response_s, seconds)
     assert algorithm.tier_of == [m // 2 for m in np.argsort(np.argsort(seconds))]
@@ -118,8 +116,8 @@ def test_a_tier_of_clients_that_have_left_keeps_its_model_and_the_others_go_on()
         ({"tier_of": [0, 0, 2, 2]}, "algorithm.tier_of: expected each tier from 0 to 2, the largest, found none in "
          "tier 1; leave out no number"),
         ({"concurrency": 2}, "algorithm.concurrency: expected null with 'fedat', found 2; use fraction"),
-        ({"staleness_bound": {"bound": 2}}, "algorithm.staleness_bound: expected null with 'fedat', found a bound; "
-         "remove it: no update waits or is dropped"),
+        ({"staleness_bound": {"bound": 2}}, "algorithm.staleness_bound: expected null with 'fedat', found a "
+         "staleness bound; remove it: no update waits or is dropped"),
     ],
 )  # fmt: skip
 def test_wrong_tiers_are_refused(options, line):

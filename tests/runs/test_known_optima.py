@@ -116,7 +116,7 @@ def test_gradient_noise_has_the_stated_mean_square_whatever_the_batch(tmp_path, 
         (
             "sync_sgd",
             {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0},
-            "algorithm.gradient_noise: expected 0 beside privacy, found 3; remove it: no account counts this noise",
+            "algorithm.gradient_noise: expected 0 beside privacy, found 3.0; remove it: no account counts this noise",
         ),
     ],
 )

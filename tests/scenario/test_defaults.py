@@ -12,7 +12,7 @@ from simfl.scenario import catalogues
 from simfl.scenario.fields import SETTLED, Config, kind_of, members_of
 from simfl.scenario.links import Tcp
 from simfl.scenario.secure_sums import SecureSum
-from simfl.world.links import TcpStartup
+from simfl.world.link_values import TcpStartup
 from simfl.world.secure_sums import Bonawitz, LightSecAgg, SecAggPlus, Work
 from simfl.world.topology import _FAMILIES, TOPOLOGIES
 

@@ -138,10 +138,10 @@ PAPER = Paper(
     },
     deviations=(
         "A residual network of eight layers with 8, 16 and 32 channels (19,858 parameters) takes the place of nine "
-        "networks, and the images in the data folder that of 50,000; in the stored run they were 10,000.",
+        "networks, and the images in the data folder that of 50,000: 10,000 in the stored run.",
         f"Runs have {EPOCHS} epoch, not 300; the step size falls at the same shares. Batches have {BATCH} examples "
         "instead of 256. Noise on the sum is a 32nd of the paper's, so that the noise on the mean is the paper's.",
-        "Times are those of ResNet-18 in Table 2. Times of computing vary by 10 %.",
+        "Times are those of ResNet-18 in Table 2, and those of computing vary by 10 %.",
     ),
     scale=scale,
 )  # fmt: skip

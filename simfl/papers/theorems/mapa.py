@@ -25,8 +25,8 @@ from simfl.studies.papers import Experiment, Section
 BASE = "theorems/mapa.yaml"
 #: Theorem 2's steps (10) with the paper's Delta_b, in few and in many dimensions.
 PROBLEMS = {
-    "logistic, d = 5": (),
-    "logistic, d = 40": ("data={set: logistic, samples: 1000, dimension: 40, condition_number: 40}",
+    "logistic in 5 dimensions": (),
+    "logistic in 40 dimensions": ("data={set: logistic, samples: 1000, dimension: 40, condition_number: 40}",
                          "privacy.clipping_norm=6.5", "algorithm.sampling_std=4", "algorithm.smoothness=11"),
 }  # fmt: skip
 CONSTANT = ("algorithm.step_size=0.01", "algorithm.smoothness=1", "evaluate.every.updates=50")
@@ -112,4 +112,4 @@ def experiments(quick: bool) -> Iterator[Experiment]:
             cell = problem + f", {EXACT}" * (moment == "exact")
             steps = (*changes, *short, f"algorithm.second_moment={moment}")
             yield Experiment(THEOREM2.section, (cell,), BASE, steps, SEEDS)
-    yield Experiment(THEOREM4.section, ("quadratic, d = 5",), BASE, (*QUADRATIC, *CONSTANT, *short), SEEDS)
+    yield Experiment(THEOREM4.section, ("quadratic in 5 dimensions",), BASE, (*QUADRATIC, *CONSTANT, *short), SEEDS)

@@ -128,7 +128,7 @@ def test_audp_steps_use_the_variance_of_the_noise_added(privacy, moment, expecte
             {"kind": "async_sgd", "delays": "cyclic", "staleness_bound": {"bound": 3}},
             None,
             5,
-            r"algorithm\.staleness_bound: expected no bound with delays 'cyclic', found a bound",
+            r"algorithm\.staleness_bound: expected no bound with delays 'cyclic', found a staleness bound",
         ),
         (
             {"kind": "audp"},
