@@ -48,7 +48,6 @@ from simfl.records.tables import SCHEMAS, TAKEN, WALL_CLOCK_COLUMNS, further_met
 from simfl.scenario import Scenario
 from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.scenario.fields import LONGEST_S
-from simfl.scenario.privacy import CohortGaussian
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
 from simfl.tape.problem import Batches, ClientData, Clipping, Drawing, Keys, Measured, Noise, Tasks
@@ -234,7 +233,7 @@ def _check_measures(setup: Setup) -> None:
             what = "predictions of targets" if name in OF_REGRESSIONS else "classes and predictions"
             raise ScenarioError(f"evaluate.metrics: expected {what} with model '{model.kind}' for {name!r}, found none")
     privacy = setup.scenario.privacy
-    adapted = isinstance(privacy, CohortGaussian) and privacy.adaptive is not None
+    adapted = privacy is not None and privacy.adaptive is not None
     further = further_metrics(bool(setup.scenario.evaluate.gradients), (*model.metric_names, *metrics), adapted)
     columns = [name for name in (*SCHEMAS["metrics"].names, *further.names) if name not in WALL_CLOCK_COLUMNS]
     if stop.metric is not None and stop.metric not in columns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from simfl.assembly.setup import Setup
 from simfl.errors import ScenarioError
@@ -14,10 +15,8 @@ from simfl.privacy.distributed import GridSum
 from simfl.privacy.in_time import Participation
 from simfl.privacy.strategies import Strategy, Tree, banded, blt, square_root
 from simfl.scenario import Scenario
-from simfl.scenario.algorithms import LocalRoundsConfig
-from simfl.scenario.privacy import BandedNoise, CohortGaussian, DiscreteGaussian, SquareRootNoise, TreeNoise
+from simfl.scenario.privacy import BandedNoise, BltNoise, CohortGaussian, SquareRootNoise, TreeNoise
 from simfl.scenario.schedules import ConstantStep
-from simfl.scenario.secure_sums import threshold_of
 
 #: Noise on the count of updates that are not clipped, as a share of the users of a sum (Andrew et al. 2021).
 COUNT_NOISE = 0.05
@@ -25,8 +24,7 @@ COUNT_NOISE = 0.05
 
 def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
     """Return how the server releases sums of users' updates; None if it does not."""
-    privacy = setup.scenario.privacy
-    if not isinstance(privacy, CohortGaussian):
+    if setup.scenario.privacy is None or (privacy := setup.scenario.privacy.of_sums) is None:
         return None
     rate = getattr(setup.scenario.algorithm, "fraction", 1.0) if privacy.cohorts == "poisson" else None
     rule, gate, groups = privacy.participation, None, None
@@ -39,7 +37,7 @@ def cohorts_of(setup: Setup, noise_scale: float) -> CohortPlan | None:
         gate = Gate(privacy.groups)  # as their turns are
     least = _least(setup.scenario)
     parts = least - privacy.colluding if privacy.where == "secure_sum" else 0
-    reason, grid = next(_shown(setup, privacy), None), _grid(setup, parts, noise_scale)
+    reason, grid = next(_shown(setup, privacy), None), _grid(setup, privacy, parts, noise_scale)
     owners, strategy = setup.scenario.clients.owners, strategy_of(privacy)
     adaptive = _adaptive(setup.scenario, privacy, noise_scale)
     return CohortPlan(
@@ -78,16 +76,16 @@ def within_budget(setup: Setup, ledger: CohortLedger) -> CohortPlan:
         ScenarioError: the budget is not enough for one release.
     """
     privacy, plan = setup.scenario.privacy, ledger.plan
-    if not isinstance(privacy, CohortGaussian) or privacy.epsilon is None or privacy.calibrated or plan.rate is None:
+    budget: Any = None if privacy is None else privacy.epsilon_budget  # one number, as users are alike
+    if privacy is None or budget is None or privacy.calibrated or plan.rate is None:
         return plan
-    assert not isinstance(privacy.epsilon, tuple), "the schema says so"
     ledger.plan = dataclasses.replace(plan, releases=plan.releases or MOST_RELEASES)
     if not ledger.draws_secretly:
         return plan
-    made = ledger.server_releases(privacy.epsilon)
+    made = ledger.server_releases(budget)
     if not made:
         raise ScenarioError(
-            f"privacy.epsilon: expected a budget for one release or more, found {privacy.epsilon:g}; raise it, or "
+            f"privacy.epsilon: expected a budget for one release or more, found {budget:g}; raise it, or "
             "privacy.noise_multiplier"
         )
     return dataclasses.replace(plan, releases=made)
@@ -139,25 +137,24 @@ def check_end(setup: Setup, plan: CohortPlan) -> None:
         )
 
 
-def _grid(setup: Setup, parts: int, noise_scale: float) -> GridSum | None:
+def _grid(setup: Setup, privacy: CohortGaussian, parts: int, noise_scale: float) -> GridSum | None:
     """Return how users round updates and add discrete noise; None without it."""
-    privacy, algorithm = setup.scenario.privacy, setup.scenario.algorithm
-    if not isinstance(privacy, DiscreteGaussian) or not isinstance(algorithm, LocalRoundsConfig):
+    algorithm, norm = setup.scenario.algorithm, privacy.clipping_norm
+    if not privacy.discrete:
         return None
-    assert algorithm.secure_sum is not None, "the schema says so"
-    members, bits = algorithm.members(setup.scenario.clients.count), algorithm.secure_sum.bits
+    assert algorithm.protocol is not None, "the schema says so"
+    assert not privacy.adaptive, "the schema says so"
+    members, bits = algorithm.members(setup.scenario.clients.count), algorithm.protocol.bits
     try:
-        return GridSum.of(setup.dimension, bits, members, parts, privacy.clipping_norm, noise_scale)
+        return GridSum.of(setup.dimension, bits, members, parts, norm, noise_scale)  # type: ignore[arg-type]
     except ValueError as error:
         raise ScenarioError(f"algorithm.secure_sum.bits: {error}") from None
 
 
 def _least(scenario: Scenario) -> int:
     """Return the least number of updates in a secure sum; 0 without one."""
-    algorithm = scenario.algorithm
-    if not isinstance(algorithm, LocalRoundsConfig) or algorithm.secure_sum is None:
-        return 0
-    return threshold_of(algorithm.secure_sum, algorithm.members(scenario.clients.count))
+    secure = scenario.algorithm.protocol
+    return 0 if secure is None else secure.threshold_of(scenario.algorithm.members(scenario.clients.count))
 
 
 def factor_of(scenario: Scenario) -> float | None:
@@ -179,7 +176,7 @@ def divisor_of(scenario: Scenario) -> float:
     if not hasattr(algorithm, "fraction"):
         return 1.0
     share = float(algorithm.fraction) * scenario.clients.count
-    drawn = isinstance(privacy, CohortGaussian) and privacy.cohorts == "poisson"
+    drawn = getattr(privacy, "cohorts", None) == "poisson"
     return share if drawn else float(max(1, math.ceil(share - 1e-9)))
 
 
@@ -192,13 +189,15 @@ def strategy_of(privacy: CohortGaussian) -> Strategy | None:
     noise, apart, made = privacy.noise, privacy.separation, privacy.releases
     if noise is None or apart is None or made is None:
         return None
-    if isinstance(noise, TreeNoise):
-        return Tree(noise.restart_every, noise.estimate == "efficient")
-    if isinstance(noise, SquareRootNoise):
-        return square_root(min(noise.bands, made))
-    if isinstance(noise, BandedNoise):
-        return banded(noise.bands, made)
-    return blt(noise.buffers, made, Participation(apart, privacy.most_of_a_user or made))
+    match noise:
+        case TreeNoise():
+            return Tree(noise.restart_every, noise.estimate == "efficient")
+        case SquareRootNoise():
+            return square_root(min(noise.bands, made))
+        case BandedNoise():
+            return banded(noise.bands, made)
+        case BltNoise():
+            return blt(noise.buffers, made, Participation(apart, privacy.most_of_a_user or made))
 
 
 def refuse_cohorts(scenario: Scenario) -> None:
@@ -207,12 +206,12 @@ def refuse_cohorts(scenario: Scenario) -> None:
     Raises:
         ScenarioError: the noise is not a client's, so what a message contains is not known by the client's promises.
     """
-    if getattr(scenario.algorithm, "secure_sum", None) is not None:
+    if scenario.algorithm.protocol is not None:
         raise ScenarioError(
             "algorithm.secure_sum: expected null, found a protocol: who learns what from masked messages is not "
             "accounted for; remove it"
         )
-    if isinstance(scenario.privacy, CohortGaussian):
+    if scenario.privacy is not None and scenario.privacy.by_server:
         raise ScenarioError(
             "privacy.unit: expected noise that clients add to what they send, found user: who learns what from the "
             "messages of a server that adds noise to sums is not accounted for; use mechanism: gaussian_update"

@@ -26,9 +26,8 @@ from simfl.scenario import Scenario
 from simfl.scenario.control import Init
 from simfl.scenario.data import ExternalData
 from simfl.scenario.fields import content_files
-from simfl.scenario.models import ExternalModel, ModelConfig
+from simfl.scenario.models import ModelConfig
 from simfl.scenario.own_code import digests_of, is_known, make
-from simfl.scenario.partitions import ByColumn
 from simfl.streams import Streams, WatchedStreams
 
 
@@ -43,18 +42,18 @@ def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Datase
 
     `given` are data from Python, which a user passed in place of the section.
     """
-    config = scenario.data
+    config: Any = scenario.data
     options = config.model_dump(exclude={"set", "partition"})
     # Some sets depend on the trained model, since their known optimum is that of the model.
     model = scenario.model
     of_model = {"l2": model.l2, "intercept": getattr(model, "intercept", True), "regression": model.regression}
-    if isinstance(config, ExternalData):
+    if config.is_own:
         load = functools.partial(_own_data, config, given, model)
         digests = digests_of([config.set.partition(":")[0]])
         further: tuple[Any, ...] = (of_model, digests)
     else:
         owner = options.pop("owner", None)
-        group = config.partition.column if isinstance(config.partition, ByColumn) else owner
+        group = config.partition.column if config.partition.kind == "by_column" else owner
         if group is not None:
             options["group"] = group
         options |= {name: value for name, value in of_model.items() if name in DATASETS[config.set].options}
@@ -71,7 +70,7 @@ def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Datase
     while sum(map(_bytes_of, _shared.values())) > MOST_SHARED_BYTES:
         del _shared[next(iter(_shared))]
     dataset = _loaded(load, watched)
-    always_the_same = not (watched.are_used or isinstance(config, ExternalData))
+    always_the_same = not (watched.are_used or config.is_own)
     _shared[key, None if always_the_same else streams.seed] = dataset
     return dataset
 
@@ -91,7 +90,7 @@ def _own_data(config: ExternalData, given: Any, model: ModelConfig, streams: Str
     """Return the data of a user's function, or given from Python."""
     where = "data" if given is not None else f"data.set: {config.set!r}"
     result = make(config.set, config.options, "data.set") if given is None else given
-    any_labels = isinstance(model, ExternalModel) and not model.regression
+    any_labels = model.is_own and not model.regression
     dataset = from_object(
         result,
         where,
@@ -140,7 +139,7 @@ def sources_of(scenario: Scenario, dataset: Dataset) -> dict[str, Any]:
 
     They are of the user's files, or of the data from the user's code. Built-in sets do not change and have none.
     """
-    if isinstance(scenario.data, ExternalData):
+    if scenario.data.is_own:
         return {"digest": digest_of_data(dataset)}
     files = {_portable(path): digest_of_file(path) for path in dataset.files}
     return {"files": files} if files else {}
@@ -164,7 +163,7 @@ def is_same_data(scenario: Scenario, sources: Any, digest_of: Callable[[Path], s
         ScenarioError, DataError: a user's function cannot be called, or does not return data.
     """
     recorded = sources if isinstance(sources, dict) else {}
-    if isinstance(scenario.data, ExternalData):
+    if scenario.data.is_own:
         dataset = load_data(scenario, Streams(scenario.seed))
         return bool(digest_of_data(dataset) == recorded.get("digest"))
     files, root = recorded.get("files", {}), data_root()
@@ -223,7 +222,7 @@ def start_of(scenario: Scenario, model: AbstractModel) -> Start | None:
 
 def model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> AbstractModel:
     """Return the model that fits the data set's shapes; `given` is one from Python."""
-    if isinstance(scenario.model, ExternalModel):
+    if scenario.model.is_own:
         return own_model_of(scenario, dataset, given)
     sequences = MODELS[scenario.model.kind].tokens
     if dataset.tokens != sequences:

@@ -17,7 +17,6 @@ from simfl.assembly.world import build_world
 from simfl.errors import ScenarioError
 from simfl.privacy.ledger import greatest
 from simfl.records.display import show_count, show_range
-from simfl.scenario.algorithms.local_rounds import LocalRoundsConfig
 
 #: The most links whose latency is computed.
 MOST_LINKS = 2_000
@@ -133,7 +132,7 @@ def _travels_s(setup: Setup, size: int) -> Iterator[float]:
 def _secure_cost(setup: Setup) -> SecureCost | None:
     """Return the cost of a sum of all that the server asks, if all survive."""
     protocol, algorithm = setup.training.secure_sum, setup.scenario.algorithm
-    if protocol is None or not isinstance(algorithm, LocalRoundsConfig):
+    if protocol is None:
         return None
     members = algorithm.members(setup.scenario.clients.count)
     steps, clients = protocol.steps(members), range(members)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 from simfl.assembly.csv_files import CsvFile
@@ -43,23 +45,23 @@ def _build(config: schema.TopologyConfig, count: int, streams: Streams, *number:
 
 
 def _changing(config: schema.TopologyConfig, count: int, streams: Streams) -> Changing:
-    if isinstance(config, schema.Contacts):
-        return _contacts(config, count)
-    if isinstance(config, schema.Sequence):
-        graphs = [(timed.start, _build(timed.graph, count, streams, i)) for i, timed in enumerate(config.graphs)]
-        return Scripted(config.kind, graphs, math.inf if config.every is None else config.every)
-    assert isinstance(config, schema.OnePeer | schema.PeerSampling | schema.DrawnTopology), "no other graph changes"
-    assert config.redraw_every is not None, "it changes"
-
-    def graph(number: int) -> Topology:
-        if isinstance(config, schema.OnePeer):
-            return one_peer(count, number)
-        if isinstance(config, schema.PeerSampling):
-            return sampled_peers(count, config.peers, streams.generator("topology", number))
-        # The first graph is that of the same scenario without `redraw_every`.
-        return _build(config, count, streams, *([number] if number else []))
-
-    return Redrawn(config.kind, count, graph, config.redraw_every)
+    graph: Callable[[int], Topology]
+    every_s: float | None
+    match config:
+        case schema.Contacts():
+            return _contacts(config, count)
+        case schema.Sequence():
+            graphs = [(timed.start, _build(timed.graph, count, streams, i)) for i, timed in enumerate(config.graphs)]
+            return Scripted(config.kind, graphs, math.inf if config.every is None else config.every)
+        case schema.OnePeer(redraw_every=every_s):
+            graph = functools.partial(one_peer, count)
+        case schema.PeerSampling(peers=peers, redraw_every=every_s):
+            graph = lambda number: sampled_peers(count, peers, streams.generator("topology", number))  # noqa: E731
+        case _:  # the first graph is that of the same scenario without `redraw_every`
+            every_s = getattr(config, "redraw_every", None)
+            graph = lambda number: _build(config, count, streams, *([number] if number else []))  # noqa: E731
+    assert every_s is not None, "it changes"
+    return Redrawn(config.kind, count, graph, every_s)
 
 
 def _contacts(config: schema.Contacts, count: int) -> Contacts:

@@ -96,12 +96,12 @@ def _plan(
     config: Any, initial: NDArray[np.float32], where: str, optimizing: Optimizing, serial: bool
 ) -> tuple[Optimizing, OptimizerPlan]:
     """Return a linear optimizer as sums of models, another as a transformation."""
-    nesterov = schema.Nesterov | schema.ServerNesterov
-    if isinstance(config, schema.Sgd | schema.Momentum | schema.ServerMomentum | nesterov):
+    nesterov = config.kind == "nesterov"
+    if config.kind in ("sgd", "momentum", "nesterov"):
         decay = getattr(config, "weight_decay", 0.0)
         if getattr(config, "clip_norm", None) is None:
             beta = getattr(config, "momentum", 0.0)
-            return replace(optimizing, serial=serial), OptimizerPlan(beta, isinstance(config, nesterov), decay)
+            return replace(optimizing, serial=serial), OptimizerPlan(beta, nesterov, decay)
     rows = _checked(_rule(config, where), len(initial), where)
     return replace(optimizing, applied=rows, serial=serial), OptimizerPlan(
         initial=rows.begin(initial), averaged=rows.reals
@@ -115,7 +115,7 @@ def _rule(config: Any, where: str) -> Transformation:
         case schema.OwnOptimizer() | schema.OwnServerOptimizer():
             return _own(config, where)
         case schema.Momentum() | schema.Nesterov() | schema.ServerMomentum():
-            core = momentum(config.momentum, isinstance(config, schema.Nesterov))
+            core = momentum(config.momentum, config.kind == "nesterov")
         case schema.Adam():
             core = adam(config.beta1, config.beta2, config.eps)
         case schema.ServerAdam() | schema.ServerYogi() | schema.ServerAdagrad():

@@ -19,7 +19,7 @@ from simfl.assembly.csv_files import CsvFile, read_text
 from simfl.data.files import once
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario.availability import Absence, PresenceTrace
-from simfl.scenario.problems import show
+from simfl.scenario.problems import is_number, show
 from simfl.scenario.units import format_time
 from simfl.streams import Streams
 from simfl.world.availability import Outage, Repeated
@@ -138,4 +138,4 @@ def _presence(entry: Any, where: str) -> Presence:
 
 
 def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+    return is_number(value) and 0 <= value < math.inf

@@ -25,15 +25,6 @@ from simfl.privacy.ledger import Ledger
 from simfl.privacy.mechanisms import MECHANISMS
 from simfl.privacy.terms import OF_HOLDERS, Terms
 from simfl.records.display import show_range
-from simfl.scenario.data import RealData
-from simfl.scenario.privacy import (
-    BandedStrategy,
-    BltStrategy,
-    CohortGaussian,
-    Gaussian,
-    InTimeNoise,
-    PairwiseNoise,
-)
 
 #: A warning says that a client has few examples if it has less than this.
 HANDFUL = 10
@@ -63,7 +54,7 @@ def protect(setup: Setup) -> Protection:
     given = {name: getattr(privacy, name) for name in type(privacy).model_fields if name != "unit"}
     if privacy.by_server:  # the account of a server's sums has one view
         del given["view"]
-    adaptive = isinstance(privacy, CohortGaussian) and privacy.adaptive is not None
+    adaptive = privacy.adaptive is not None
     if adaptive:  # noise comes in units of the present norm
         given["clipping_norm"] = 1.0
     terms = Terms(
@@ -163,7 +154,7 @@ def _noising_of(setup: Setup) -> tuple[float, ...] | None:
         ScenarioError: releases are not single mini-batches, their number is not planned, or jax_privacy is missing.
     """
     privacy, algorithm, stop = setup.scenario.privacy, setup.scenario.algorithm, setup.scenario.stop
-    if not isinstance(privacy, Gaussian) or privacy.noise is None:
+    if privacy is None or (noise := privacy.shared_noise) is None:
         return None
     single = setup.kind.released_whole and not setup.kind.local and not setup.algorithm.own_clipping
     if not single or algorithm.noise_of_server or setup.tasks > 1:
@@ -171,11 +162,10 @@ def _noising_of(setup: Setup) -> tuple[float, ...] | None:
             f"privacy.noise: expected null, found {privacy.correlated}, with {algorithm.kind}: noise is correlated "
             "between releases of single mini-batches of one model; use adpsgd or decentralized_sgd, for example"
         )
-    if not isinstance(privacy.noise, InTimeNoise):
+    if noise.correlated == "pairwise":
         return None
-    noise = privacy.noise
     strategy, window = noise.strategy, noise.window
-    if not isinstance(strategy, BandedStrategy | BltStrategy):
+    if strategy.size is None:
         return noising_coefficients(strategy.kind, window)
     if noise.horizon is None and stop.epochs is None and stop.updates is None:
         raise ScenarioError(
@@ -184,8 +174,7 @@ def _noising_of(setup: Setup) -> tuple[float, ...] | None:
         )
     releases = noise.horizon or setup.kind.planned_updates(setup.sizes.tolist())
     takes = participation(setup.kind.sampling, int(setup.sizes.min()), algorithm.batch_size, releases)
-    size = strategy.bands if isinstance(strategy, BandedStrategy) else strategy.buffers
-    return noising_coefficients(strategy.kind, window, size=size, releases=releases, takes=takes)
+    return noising_coefficients(strategy.kind, window, size=strategy.size, releases=releases, takes=takes)
 
 
 def _correlation_of(setup: Setup, scales: Sequence[float], noising: tuple[float, ...] | None) -> Correlation | None:
@@ -200,16 +189,16 @@ def _correlation_of(setup: Setup, scales: Sequence[float], noising: tuple[float,
         ScenarioError: there are no neighbors, they change, or there is no noise.
     """
     privacy, algorithm = setup.scenario.privacy, setup.scenario.algorithm
-    if not isinstance(privacy, Gaussian) or privacy.noise is None:
+    if privacy is None or (noise := privacy.shared_noise) is None:
         return None
     if min(scales) == 0.0:
         raise ScenarioError(
             "privacy.noise_multiplier: expected more than 0 beside noise, found 0: correlated noise comes in units of "
             "a client's own, without which nothing is private; raise it"
         )
-    if noising is not None:
+    if noise.correlated == "in_time":
+        assert noising is not None, "`_noising_of` returned them"
         return InTime(noising)
-    assert isinstance(privacy.noise, PairwiseNoise)
     wrong = "privacy.noise: expected null, found pairwise, with"
     if not algorithm.follows_topology:
         raise ScenarioError(
@@ -221,7 +210,7 @@ def _correlation_of(setup: Setup, scales: Sequence[float], noising: tuple[float,
             f"{wrong} topology '{setup.scenario.topology.kind}', which changes: seeds are shared over edges that stay"
         )
     edges = sorted((k, m) for k in range(len(scales)) for m in setup.topology.neighbors(k) if k < m)
-    std = privacy.noise.pair_multiplier * privacy.clipping_norm
+    std = noise.pair_multiplier * privacy.clipping_norm  # type: ignore[attr-defined]
     return Pairwise.over(edges, std, scales, setup.learning.key("pair-noise"))
 
 
@@ -284,15 +273,15 @@ def privacy_warnings(setup: Setup) -> Iterator[str]:
             f"{smallest} with {n}: epsilon hides one example, not what so few have in common"
         )
     bare = [] if ledger.pure else [client for client, level in enumerate(ledger.levels) if level == 0]
-    if isinstance(getattr(setup.scenario.privacy, "noise_multiplier", None), tuple) and bare:
+    if bare and setup.scenario.privacy is not None and "noise_multiplier" in dict(setup.scenario.privacy.lists()):
         shown = ", ".join(map(str, bare[:8])) + (", ..." if len(bare) > 8 else "")
         yield (
             f"privacy.noise_multiplier: 0 for client{'s' * (len(bare) > 1)} {shown}: no noise, no privacy and an "
             "infinite epsilon; give every client more than 0"
         )
-    if isinstance(data, RealData) and data.fitted and data.fit_on is None:
+    if (fitted := getattr(data, "fitted", ())) and getattr(data, "fit_on", None) is None:
         yield (
-            f"data.{data.fitted[0]}: statistics of all clients' examples are taken before training, outside of "
+            f"data.{fitted[0]}: statistics of all clients' examples are taken before training, outside of "
             "epsilon; take them from public ones with data.fit_on: {public: 1000}"
         )
 

@@ -108,17 +108,18 @@ def _alike(one: Any, other: Any) -> bool:
     """Return whether two values are the same, but for single numbers in them."""
     if type(one) is not type(other):
         return False
-    if isinstance(one, float):
-        return bool(one) == bool(other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_alike(value, other[key]) for key, value in one.items())
-    if isinstance(one, OptimizerPlan):
-        return _length(one.initial) == _length(other.initial) and _fields_alike(one, other, {"initial"})
-    if isinstance(one, CohortPlan):
-        numbers = [(getattr(one, name), getattr(other, name)) for name in _OF_COHORTS]
-        return _same_but(one, other, _OF_COHORTS) and all(_alike(*pair) for pair in numbers)
-    if isinstance(one, CompressionPlan | LocalRounds | AdaptiveNorm):
-        return _fields_alike(one, other, set())
+    match one:
+        case float():
+            return bool(one) == bool(other)
+        case dict():
+            return one.keys() == other.keys() and all(_alike(value, other[key]) for key, value in one.items())
+        case OptimizerPlan():
+            return _length(one.initial) == _length(other.initial) and _fields_alike(one, other, {"initial"})
+        case CohortPlan():
+            numbers = [(getattr(one, name), getattr(other, name)) for name in _OF_COHORTS]
+            return _same_but(one, other, _OF_COHORTS) and all(_alike(*pair) for pair in numbers)
+        case CompressionPlan() | LocalRounds() | AdaptiveNorm():
+            return _fields_alike(one, other, set())
     return _same(one, other)
 
 
@@ -133,19 +134,19 @@ def _fields_alike(one: Any, other: Any, names: set[str]) -> bool:
 
 def _joined(values: Sequence[Any]) -> Any:
     """Return one value with an `Each` for each number that differs."""
-    first = values[0]
-    if isinstance(first, float):
-        return each_of(values)
-    if isinstance(first, dict):
-        return {key: _joined([value[key] for value in values]) for key in first}
-    if isinstance(first, OptimizerPlan) and first.initial is not None:
-        initial = [array_for_each(row) for row in zip(*(plan.initial for plan in values), strict=True)]
-        return dataclasses.replace(_fields_joined(values, {"initial"}), initial=initial)
-    if isinstance(first, CohortPlan):
-        kept = {field.name for field in dataclasses.fields(first)} - _OF_COHORTS
-        return _fields_joined(values, kept)
-    numbered = OptimizerPlan | CompressionPlan | AdaptiveNorm
-    return _fields_joined(values, set()) if isinstance(first, numbered) else first
+    match first := values[0]:
+        case float():
+            return each_of(values)
+        case dict():
+            return {key: _joined([value[key] for value in values]) for key in first}
+        case OptimizerPlan() if first.initial is not None:
+            initial = [array_for_each(row) for row in zip(*(plan.initial for plan in values), strict=True)]
+            return dataclasses.replace(_fields_joined(values, {"initial"}), initial=initial)
+        case CohortPlan():
+            return _fields_joined(values, {field.name for field in dataclasses.fields(first)} - _OF_COHORTS)
+        case OptimizerPlan() | CompressionPlan() | AdaptiveNorm():
+            return _fields_joined(values, set())
+    return first
 
 
 def _fields_joined(values: Sequence[Any], names: set[str]) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from simfl.errors import DataError, ScenarioError
 from simfl.scenario import Scenario
 from simfl.scenario import underlay as schema
-from simfl.scenario.problems import InvalidValueError
+from simfl.scenario.problems import InvalidValueError, is_number
 from simfl.scenario.units import parse_bandwidth, parse_time
 from simfl.streams import Streams
 from simfl.world.graph_files import read_graphml
@@ -46,7 +46,13 @@ def _graph(config: schema.UnderlayConfig, streams: Streams) -> nx.Graph[Any]:
             return fat_tree(config.ports)
         case schema.FromGraphMl():
             return _measured(read_graphml(config.path, "underlay.path"), config.path)
-    assert isinstance(config, schema.Generated)
+        case schema.Generated():
+            return _generated(config, streams)
+    raise AssertionError(f"unknown network {type(config).__name__}")
+
+
+def _generated(config: schema.Generated, streams: Streams) -> nx.Graph[Any]:
+    """Return a network that is drawn."""
     options = config.graph.model_dump(exclude={"kind", "mixing", "redraw_every"})
     try:
         built = build_topology(config.graph.kind, config.nodes, streams.generator("underlay"), **options)
@@ -75,15 +81,16 @@ def _measured(graph: nx.Graph[Any], path: str) -> nx.Graph[Any]:
 
 def _attached(config: schema.UnderlayConfig, graph: nx.Graph[Any], count: int, streams: Streams) -> list[Any]:
     """Return the node of each client."""
-    how = config.clients
-    if isinstance(how, schema.Listed):
-        return list(how.nodes)
-    if isinstance(how, schema.ByAttribute):
-        return _by_attribute(graph, how.name, count)
     places = leaves(graph)
-    if isinstance(how, schema.AtRandom):
-        return [places[i] for i in streams.generator("underlay-clients").integers(len(places), size=count)]
-    return [places[k % len(places)] for k in range(count)]
+    match config.clients:
+        case schema.Listed(nodes=nodes):
+            return list(nodes)
+        case schema.ByAttribute(name=name):
+            return _by_attribute(graph, name, count)
+        case schema.AtRandom():
+            return [places[i] for i in streams.generator("underlay-clients").integers(len(places), size=count)]
+        case schema.RoundRobin():
+            return [places[k % len(places)] for k in range(count)]
 
 
 def _by_attribute(graph: nx.Graph[Any], name: str, count: int) -> list[Any]:
@@ -92,7 +99,7 @@ def _by_attribute(graph: nx.Graph[Any], name: str, count: int) -> list[Any]:
     for node, values in graph.nodes(data=True):
         if (number := values.get(name)) is None:
             continue
-        whole = isinstance(number, int | float) and not isinstance(number, bool) and float(number).is_integer()
+        whole = is_number(number) and float(number).is_integer()
         if not whole or number < 0:
             raise ScenarioError(f"{where}: node {node}: {name}: expected a number of clients, found {number!r}")
         attached += [node] * min(int(number), count + 1 - len(attached))

@@ -7,19 +7,15 @@ import math
 from collections.abc import Iterable, Iterator
 
 from simfl.scenario.algorithms.base import Sections
-from simfl.scenario.algorithms.local_rounds import LocalRoundsConfig
 from simfl.scenario.catalogues import Algorithm, Data
 from simfl.scenario.compression import WITH_GAMMA
 from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
-from simfl.scenario.data import RealData, SyntheticData, Table, TargetKind
-from simfl.scenario.distributions import ListedFactors
+from simfl.scenario.data import SyntheticData, TargetKind
 from simfl.scenario.fields import kind_of, members_of
 from simfl.scenario.meetings import ANY, OF_MESSAGES, OF_SUMS, excluded
-from simfl.scenario.models import ExternalModel, Model, ModelConfig
-from simfl.scenario.partitions import ByColumn, ByLabel, ListedSizes, Natural, Resample
-from simfl.scenario.privacy import Accounted, CohortGaussian
+from simfl.scenario.models import Model, ModelConfig
+from simfl.scenario.privacy import CohortGaussian
 from simfl.scenario.problems import Path, Problem, one_each, one_of, show, suggestion
-from simfl.scenario.secure_sums import most_colluding, threshold_of
 from simfl.scenario.units import format_time
 
 #: The data sets whose optimum is known, which is that of the model of the same name.
@@ -55,7 +51,7 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
         found = f"{scenario.stop.accuracy:g}"
         yield Problem(f"no accuracy with model '{scenario.model.kind}'", found, advice, ("stop", "accuracy"))
     yield from _known_optimum(scenario)
-    if isinstance(scenario.model, ExternalModel):
+    if scenario.model.is_own:
         return  # its properties are known once it is made
     lacking = "classes" if not _has_accuracy(scenario) else "targets" if not scenario.model.regression else ""
     for name in (name for name in scenario.evaluate.metrics if name not in OF_KNOWN_OPTIMA):
@@ -95,11 +91,11 @@ def warnings(scenario: Sections) -> Iterator[str]:
             "privacy.noise_on: first_convolution sends the gradients of all other layers as they are: nothing is "
             "protected, and epsilon is never certified; use all"
         )
-    if not isinstance(privacy, Accounted):
+    if not privacy.accounted:
         return
     if getattr(privacy, "noise_multiplier", None) == 0:
         yield "privacy.noise_multiplier: 0 clips and adds no noise; epsilon is infinite"
-    if privacy.view == "global_hidden":
+    if getattr(privacy, "view", None) == "global_hidden":
         yield (
             "privacy.view: global_hidden holds only if the senders of updates stay hidden and all clients' data are "
             "alike; use local_transcript where neighbors or a server see who sends"
@@ -217,10 +213,10 @@ def _clients(scenario: Sections) -> Iterator[Problem]:
             expected = f"at most clients.count, which is {count}"
             yield Problem(expected, str(rule.random), "lower it or add clients", ("slowdowns", i, "random"))
     speed = scenario.clients.speed
-    if isinstance(speed, ListedFactors):
+    if speed.kind == "list":
         yield from one_each(len(speed.values), count, ("clients", "speed", "values"))
     sizes = scenario.data.partition.sizes
-    if isinstance(sizes, ListedSizes):
+    if sizes.kind == "listed":
         yield from one_each(len(sizes.values), count, ("data", "partition", "sizes", "values"))
 
 
@@ -260,22 +256,21 @@ def _privacy(scenario: Sections) -> Iterator[Problem]:
         yield from one_each(len(values), scenario.clients.count, ("privacy", name))
         if scenario.noise_of_server:
             yield Problem("one number", "a list", "the noise of the server is the same for all", ("privacy", name))
-    if isinstance(privacy, CohortGaussian) and scenario.algorithm.sums_updates:
+    if privacy.of_sums is not None and scenario.algorithm.sums_updates:
         yield from excluded(scenario, OF_SUMS)
-        yield from _cohorts(scenario, privacy)
+        yield from _cohorts(scenario, privacy.of_sums)
 
 
 def _cohorts(scenario: Sections, privacy: CohortGaussian) -> Iterator[Problem]:
     """Check the sizes of sums: their thresholds, gates, bands and groups."""
     algorithm, rule, owners = scenario.algorithm, privacy.participation, scenario.clients.owners
     count = scenario.clients.count if owners is None else len({*owners})
-    secure = getattr(algorithm, "secure_sum", None)
-    if privacy.where == "secure_sum" and secure is not None and isinstance(algorithm, LocalRoundsConfig):
-        threshold = threshold_of(secure, algorithm.members(count))
+    if privacy.where == "secure_sum" and (secure := algorithm.protocol) is not None:
+        threshold = secure.threshold_of(algorithm.members(count))
         if privacy.colluding >= threshold:
             expected = f"below the threshold of secure sums, {threshold}"
             yield Problem(expected, str(privacy.colluding), "lower it", ("privacy", "colluding"))
-        if privacy.colluding > (most := most_colluding(secure, threshold)):
+        if privacy.colluding > (most := secure.most_colluding(threshold)):
             expected = f"at most {most}, who learn nothing together with the server"
             advice = "lower it, or let algorithm.secure_sum stand more"
             yield Problem(expected, str(privacy.colluding), advice, ("privacy", "colluding"))
@@ -351,26 +346,26 @@ def _partition(scenario: Sections) -> Iterator[Problem]:
     if partition.needs_labels and regression:
         what = f"data set '{data.set}' with model '{scenario.model.kind}', which has no classes"
         yield Problem(f"iid or resample for {what}", repr(partition.kind), "choose one of them", (*at, "kind"))
-    elif isinstance(partition, ByLabel) and num_classes and partition.labels_per_client > num_classes:
+    elif partition.kind == "by_label" and num_classes and partition.labels_per_client > num_classes:
         expected = f"at most {num_classes}, the classes of data set '{data.set}'"
         yield Problem(expected, str(partition.labels_per_client), "lower it", (*at, "labels_per_client"))
-    if isinstance(partition, ByColumn) and not data.columns:
+    if partition.kind == "by_column" and not data.columns:
         expected = f"another kind for data set '{data.set}', which has no columns"
         yield Problem(expected, "'by_column'", "use iid, or a set that is a file: table or npz", (*at, "kind"))
-    if isinstance(partition, Natural) and not data.has_owners:
+    if partition.kind == "natural" and not data.has_owners:
         expected = f"another kind for data set '{data.set}', which does not say whose its examples are"
-        advice = "name their column: data.owner" if isinstance(data, Table) else "use by_column for npz, or iid"
+        advice = "name their column: data.owner" if data.set == "table" else "use by_column for npz, or iid"
         yield Problem(expected, "'natural'", advice, (*at, "kind"))
     if not isinstance(data, SyntheticData) or data.path is not None:
         return
-    if isinstance(partition, Resample):
+    if partition.kind == "resample":
         if partition.size is not None and partition.size > data.samples:
             expected = f"at most data.samples, which is {data.samples}"
             yield Problem(expected, str(partition.size), "lower it or draw more samples", (*at, "size"))
     elif data.samples < scenario.clients.count:
         expected = f"at least one example for each of the {scenario.clients.count} clients"
         yield Problem(expected, str(data.samples), "draw more samples or use fewer clients", ("data", "samples"))
-    elif isinstance(sizes, ListedSizes) and sum(sizes.values) > data.samples:
+    elif sizes.kind == "listed" and sum(sizes.values) > data.samples:
         expected = f"at most data.samples in all, which is {data.samples}"
         yield Problem(expected, str(sum(sizes.values)), "lower them or draw more samples", (*at, "sizes", "values"))
 
@@ -378,8 +373,8 @@ def _partition(scenario: Sections) -> Iterator[Problem]:
 def _labels(scenario: Sections) -> tuple[TargetKind, int | None]:
     """Return the target and its number of classes, as far as known without loading."""
     data = scenario.data
-    if isinstance(data, RealData) and data.num_kept is not None:
-        return "binary" if data.num_kept == 2 else "classes", data.num_kept
+    if (kept := getattr(data, "num_kept", None)) is not None:
+        return "binary" if kept == 2 else "classes", kept
     return data.task, data.num_classes
 
 
@@ -410,12 +405,12 @@ def _model(scenario: Sections) -> Iterator[Problem]:
         advice = f"set model.kind: {kinds[0]}" if len(kinds) == 1 else "choose one of them"
         expected = f"{one_of(kinds)} for {what} of data set '{data.set}'"
         yield Problem(expected, repr(model.kind), advice, ("model", "kind"))
-    elif model.convolutional and isinstance(data, RealData) and data.pca is not None:
+    elif model.convolutional and (pca := getattr(data, "pca", None)) is not None:
         advice = "remove pca, or choose model kind: softmax or mlp"
-        yield Problem(f"no pca with model '{model.kind}', which needs images", str(data.pca), advice, ("data", "pca"))
-    elif model.convolutional and isinstance(data, RealData) and data.normalize == "unit_sphere_with_constant":
+        yield Problem(f"no pca with model '{model.kind}', which needs images", str(pca), advice, ("data", "pca"))
+    elif model.convolutional and getattr(data, "normalize", None) == "unit_sphere_with_constant":
         expected = f"no constant feature with model '{model.kind}', which needs images"
-        yield Problem(expected, repr(data.normalize), "use unit_sphere", ("data", "normalize"))
+        yield Problem(expected, "'unit_sphere_with_constant'", "use unit_sphere", ("data", "normalize"))
 
 
 def _underlay(scenario: Sections) -> Iterator[Problem]:

@@ -34,7 +34,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 from simfl.scenario.own_code import NAME
-from simfl.scenario.problems import InvalidValueError, Problem, invalid, one_of, show, suggestion
+from simfl.scenario.problems import InvalidValueError, Problem, invalid, is_number, one_of, show, suggestion
 from simfl.scenario.units import format_bandwidth, format_time, parse_bandwidth, parse_bytes, parse_time
 
 T = TypeVar("T")
@@ -52,6 +52,8 @@ class Config(BaseModel):
 
     #: The variants that a base stands for in a type, if they are made of classes: `simfl.scenario.sections.Sections`.
     variants: ClassVar[Any] = None
+    #: Whether it names a user's own code.
+    is_own: ClassVar[bool] = False
     #: Keys of earlier versions -> what to do where one is set.
     removed: ClassVar[Mapping[str, str]] = {}
 
@@ -170,7 +172,7 @@ class ByKind:
             kinds = {kind_of(member, self.key): member for member in members if member is not self.external}
 
         def check(data: object) -> object:
-            if self.number is not None and isinstance(data, int | float) and not isinstance(data, bool):
+            if self.number is not None and is_number(data):
                 return self.number.number(data)
             if isinstance(data, members):
                 return data
@@ -317,7 +319,7 @@ class Short:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def prepare(data: object) -> object:
-            plain = isinstance(data, str) if self.text else isinstance(data, int | float) and not isinstance(data, bool)
+            plain = isinstance(data, str) if self.text else is_number(data)
             return {self.key: data} if plain else data
 
         return core_schema.no_info_before_validator_function(prepare, handler(source))
@@ -386,7 +388,7 @@ class Within:
 
     def number(self, value: object) -> float:
         """Return `value` as a float in the range, or reject it."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not is_number(value):
             raise invalid(self.expected("a number"), show(value), "write a plain number")
         if not abs(value) < 10**300:
             raise invalid(self.expected("a finite number"), show(value), "write a finite number")
@@ -576,4 +578,5 @@ OwnOptions = Annotated[dict[str, Any], AfterValidator(_frozen)]
 class OwnCode(Config):
     """Base of sections that name a user's own code, by `kind` or `set`."""
 
+    is_own: ClassVar[bool] = True
     options: OwnOptions = option({}, "what the class or function is given, by keyword; checked by itself")

@@ -77,7 +77,7 @@ class ByLabel(PartitionConfig):
 
     def problems(self) -> Iterator[Problem]:
         """Yield a problem for listed sizes."""
-        if isinstance(self.sizes, ListedSizes):
+        if self.sizes.kind == "listed":
             advice, found = "use other sizes, or partition kind: iid", "'listed', which by_label cannot keep"
             yield Problem("equal or power_law", found, advice, ("sizes", "kind"))
 
@@ -93,7 +93,7 @@ class Resample(PartitionConfig):
 
     def problems(self) -> Iterator[Problem]:
         """Yield a problem unless either `size` or a list says how many examples."""
-        listed = isinstance(self.sizes, ListedSizes)
+        listed = self.sizes.kind == "listed"
         if listed and self.size is not None:
             found = f"{self.size} beside listed sizes"
             yield Problem("either 'size' or listed sizes", found, "remove one of the two", ("size",))

@@ -78,6 +78,8 @@ Claim = Annotated[
 class MechanismConfig(Config):
     """Options of every mechanism: who is protected from whom."""
 
+    #: Whether the accountants know it.
+    accounted: ClassVar[bool] = False
     #: The fields that may list one value for each client.
     each: ClassVar[tuple[str, ...]] = ()
     #: The unit that a release protects: one example, all data of a client, or those of a user by a server's noise.
@@ -121,7 +123,22 @@ class MechanismConfig(Config):
     @property
     def by_server(self) -> bool:
         """Whether a server adds the noise to sums of updates."""
-        return False
+        return self.of_sums is not None
+
+    @property
+    def of_sums(self) -> CohortGaussian | None:
+        """The section itself if a server adds the noise to sums of updates; else None."""
+        return None
+
+    @property
+    def shared_noise(self) -> PairwiseNoise | InTimeNoise | None:
+        """How the noise of clients is correlated; None if it is not."""
+        return None
+
+    @property
+    def adaptive(self) -> AdaptiveClipping | None:
+        """How the clipping norm follows the updates; None if it is fixed."""
+        return None
 
     def lists(self) -> Iterator[tuple[str, tuple[float, ...]]]:
         """Yield the fields that have one value for each client."""
@@ -133,6 +150,8 @@ class MechanismConfig(Config):
 
 class Accounted(MechanismConfig):
     """A mechanism that the accountants know."""
+
+    accounted: ClassVar[bool] = True
 
     @property
     def epsilon_budget(self) -> float | tuple[float, ...] | None:
@@ -205,6 +224,11 @@ class SquareRootStrategy(Config):
 
     kind: Literal["square_root"] = variant("square_root")
 
+    @property
+    def size(self) -> int | None:
+        """None: the coefficients are known."""
+        return None
+
 
 class BandedStrategy(Config):
     """The banded matrix with the least mean squared error of prefix sums.
@@ -217,6 +241,11 @@ class BandedStrategy(Config):
         8, "number of diagonals; for shuffled data, at most the number of mini-batches in a pass works well"
     )
 
+    @property
+    def size(self) -> int | None:
+        """The number of diagonals."""
+        return self.bands
+
 
 class BltStrategy(Config):
     """The buffered linear Toeplitz matrix with the least maximal error of prefix sums.
@@ -228,6 +257,11 @@ class BltStrategy(Config):
     buffers: Annotated[int, Within(at_least=1, at_most=8)] = option(
         2, "number of geometric sequences that make up the strategy"
     )
+
+    @property
+    def size(self) -> int | None:
+        """The number of sequences."""
+        return self.buffers
 
 
 TimeStrategy = Annotated[SquareRootStrategy | BandedStrategy | BltStrategy, ByKind(default="square_root")]
@@ -273,6 +307,11 @@ class Gaussian(_MultipliedGaussian):
     def correlated(self) -> str | None:
         """The correlation of its noise; None for independent noise."""
         return None if self.noise is None else self.noise.correlated
+
+    @property
+    def shared_noise(self) -> PairwiseNoise | InTimeNoise | None:
+        """The value of `noise`."""
+        return self.noise
 
 
 class GaussianUpdate(_MultipliedGaussian):
@@ -388,6 +427,8 @@ class CohortGaussian(_MultipliedGaussian):
 
     each = ("epsilon",)
     protects = "user"
+    #: Whether users round their updates and add discrete noise.
+    discrete: ClassVar[bool] = False
     mechanism: Annotated[
         Literal["gaussian_cohort"], WithJsonSchema({"enum": ["gaussian_cohort", "gaussian"], "type": "string"})
     ] = variant("gaussian_cohort")
@@ -445,9 +486,9 @@ class CohortGaussian(_MultipliedGaussian):
     )
 
     @property
-    def by_server(self) -> bool:
-        """True."""
-        return True
+    def of_sums(self) -> CohortGaussian:
+        """The section itself."""
+        return self
 
     @property
     def correlated(self) -> str | None:

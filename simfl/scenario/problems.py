@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from simfl.errors import nearest
 
@@ -54,22 +55,29 @@ def invalid(expected: str, found: str, advice: str, at: Path = ()) -> InvalidVal
     return InvalidValueError(Problem(expected, found, advice, at))
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is a number, which true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def show(value: object) -> str:
     """Return `value` as YAML on one line, at most about 40 characters."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return repr(value if len(value) <= _WIDEST else value[: _WIDEST - 3] + "...")
-    if isinstance(value, int | float):
-        # An integer of thousands of digits cannot be printed; one of fifty is unreadable.
-        return repr(value) if isinstance(value, float) or abs(value) < 10**_WIDEST else "a very large number"
-    if isinstance(value, list | tuple):
-        text = "[" + ", ".join(show(item) for item in value[:_WIDEST]) + "]"
-        return text if len(text) <= _WIDEST else f"a list of {len(value)}"
-    if isinstance(value, Mapping):
-        return "a mapping" if value else "an empty mapping"
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return repr(value if len(value) <= _WIDEST else value[: _WIDEST - 3] + "...")
+        case float():
+            return repr(value)
+        case int():  # one of thousands of digits cannot be printed, one of fifty is unreadable
+            return repr(value) if abs(value) < 10**_WIDEST else "a very large number"
+        case list() | tuple():
+            text = "[" + ", ".join(show(item) for item in value[:_WIDEST]) + "]"
+            return text if len(text) <= _WIDEST else f"a list of {len(value)}"
+        case Mapping():
+            return "a mapping" if value else "an empty mapping"
     named = [getattr(value, key) for key in ("kind", "mechanism", "correlated") if hasattr(value, key)]
     return repr(named[0]) if named else f"a {_words(type(value).__name__)}"
 

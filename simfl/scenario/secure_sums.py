@@ -48,6 +48,18 @@ class SecureSumConfig(Config):
     mask_rate: Bandwidth = option(1e9, "bytes of masks per second on the fastest client and on the server")
     seconds_per_operation: Seconds = option(1e-8, "time of a multiplication of shares")
 
+    def threshold_of(self, members: int) -> int:
+        """Return t for sums of `members` clients."""
+        return 2 * members // 3 + 1 if self.threshold is None else self.threshold
+
+    def most_colluding(self, threshold: int) -> int:
+        """Return how many clients may collude with the server at threshold t."""
+        return threshold - 1
+
+    def impossible(self, threshold: int) -> Iterator[Problem]:
+        """Yield options that do not suit threshold t."""
+        return iter(())
+
 
 class BonawitzSum(SecureSumConfig):
     """Pairwise masks between all clients of a sum (Bonawitz et al. 2017)."""
@@ -75,6 +87,15 @@ class SecAggPlusSum(SecureSumConfig):
             at = ("neighbors_threshold",)
             yield Problem(f"at most neighbors, {self.neighbors}", str(self.neighbors_threshold), advice, at)
 
+    @property
+    def needed(self) -> int:
+        """The number of neighbors whose shares give a secret."""
+        return self.neighbors // 2 + 1 if self.neighbors_threshold is None else self.neighbors_threshold
+
+    def most_colluding(self, threshold: int) -> int:
+        """Return how many clients may collude: a sum of t has t - 1 neighbors at most."""
+        return max(0, min(self.needed, threshold - 1) - 1)
+
 
 class LightSecAggSum(SecureSumConfig):
     """Encoded masks, exchanged beforehand (LightSecAgg); the protocol of buffers."""
@@ -84,24 +105,16 @@ class LightSecAggSum(SecureSumConfig):
         None, "T, clients that learn nothing together with the server; below the threshold; null: half of it"
     )
 
+    def most_colluding(self, threshold: int) -> int:
+        """Return T."""
+        return threshold // 2 if self.colluding is None else self.colluding
+
+    def impossible(self, threshold: int) -> Iterator[Problem]:
+        """Yield a threshold of 1, and too many that collude."""
+        if threshold < 2:
+            yield Problem("at least 2 with lightsecagg", str(threshold), "raise it", ("threshold",))
+        elif self.colluding is not None and self.colluding >= threshold:
+            yield Problem(f"below the threshold, {threshold}", str(self.colluding), "lower it", ("colluding",))
+
 
 SecureSum = Annotated[BonawitzSum | SecAggPlusSum | LightSecAggSum, ByKind(default="bonawitz")]
-
-
-def threshold_of(secure: SecureSumConfig, members: int) -> int:
-    """Return t for sums of `members` clients."""
-    return 2 * members // 3 + 1 if secure.threshold is None else secure.threshold
-
-
-def most_colluding(secure: SecureSumConfig, threshold: int) -> int:
-    """Return how many clients may collude with the server at threshold t."""
-    if isinstance(secure, LightSecAggSum):
-        return threshold // 2 if secure.colluding is None else secure.colluding
-    if isinstance(secure, SecAggPlusSum):
-        return max(0, min(needed_of(secure), threshold - 1) - 1)  # a sum of t has t - 1 neighbors at most
-    return threshold - 1
-
-
-def needed_of(secure: SecAggPlusSum) -> int:
-    """Return the number of neighbors whose shares give a secret."""
-    return secure.neighbors // 2 + 1 if secure.neighbors_threshold is None else secure.neighbors_threshold

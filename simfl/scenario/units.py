@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from decimal import Context, Decimal
 
-from simfl.scenario.problems import invalid, show, suggestion
+from simfl.scenario.problems import invalid, is_number, show, suggestion
 
 _exact = Context(prec=60)
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)\s*(\S*)")
@@ -67,7 +67,7 @@ def parse_time(value: object) -> float:
     Raises:
         InvalidValueError: the value is not a time, or its unit is unknown.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if is_number(value):
         if abs(value) < math.inf and abs(value) < 10**300:
             return float(value)
         raise invalid("a finite time", show(value), "leave the key out for no limit")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from simfl.scenario.privacy import MechanismConfig
     from simfl.scenario.regions import Regions
     from simfl.scenario.robust import AttackConfig, RuleConfig
+    from simfl.scenario.secure_sums import SecureSumConfig
     from simfl.scenario.topologies import TopologyConfig
     from simfl.scenario.underlay import Underlay
 
@@ -144,6 +145,15 @@ class AlgorithmConfig(Config):
     def noise_of_server(self) -> bool:
         """Whether the server adds the noise of the privacy section, not each client."""
         return False
+
+    @property
+    def protocol(self) -> SecureSumConfig | None:
+        """The protocol of its secure sums; None if its server sees updates."""
+        return None
+
+    def members(self, clients: int) -> int:
+        """Return the nominal number of updates in a sum of its server."""
+        return clients
 
     def settled(self, scenario: Sections) -> Self:
         """Return the section with the defaults that depend on other sections."""

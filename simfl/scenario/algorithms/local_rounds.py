@@ -24,7 +24,7 @@ from simfl.scenario.fields import (
 )
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS, Decay
 from simfl.scenario.problems import Problem, one_of
-from simfl.scenario.secure_sums import LightSecAggSum, SecureSum, threshold_of
+from simfl.scenario.secure_sums import SecureSum, SecureSumConfig
 
 
 class LocalStepsConfig(AlgorithmConfig):
@@ -85,9 +85,10 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
         "rounds, bytes and work are simulated, not its cryptography; null: the server sees the updates",
     )
 
-    def members(self, clients: int) -> int:
-        """Return the nominal number of updates in a sum."""
-        return clients
+    @property
+    def protocol(self) -> SecureSumConfig | None:
+        """The value of `secure_sum`."""
+        return self.secure_sum
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield also conflicts of secure sums."""
@@ -106,16 +107,11 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
         if secure.kind not in self.sums_securely:
             advice = "clients come at different times, so masks must be exchanged before it is known who is in a sum"
             yield Problem(f"{one_of(self.sums_securely)} with '{self.kind}'", repr(secure.kind), advice, (*at, "kind"))
-        threshold = threshold_of(secure, members)
+        threshold = secure.threshold_of(members)
         if threshold > members:
             expected = f"at most {members}, the number of clients in a sum"
             yield Problem(expected, str(threshold), "lower it, or sum more", (*at, "threshold"))
-        if isinstance(secure, LightSecAggSum):
-            if threshold < 2:
-                yield Problem("at least 2 with lightsecagg", str(threshold), "raise it", (*at, "threshold"))
-            elif secure.colluding is not None and secure.colluding >= threshold:
-                expected = f"below the threshold, {threshold}"
-                yield Problem(expected, str(secure.colluding), "lower it", (*at, "colluding"))
+        yield from (problem.below(at) for problem in secure.impossible(threshold))
 
 
 class FedAvg(LocalRoundsConfig):
