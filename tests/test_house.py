@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5908,
     "world": 5308,
 }
-MOST_LINES = {"core": 61655, "all": 89986, "tests": 68190}
+MOST_LINES = {"core": 61655, "all": 89986, "tests": 68191}
 
 
 @dataclass(frozen=True)
