@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from simfl.assembly.assemble import prepare
     from simfl.attacks.audit import audit
     from simfl.models.libraries import from_equinox, from_flax, from_haiku
+    from simfl.models.pytorch import from_torch, to_torch
     from simfl.plots import plot, thumbnail
     from simfl.records import Run, read
     from simfl.records.readable import compare
@@ -41,13 +42,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DataError", "Run", "RunError", "Scenario", "ScenarioError", "SimflError", "__version__", "audit", "compare",
-    "evaluate", "from_equinox", "from_flax", "from_haiku", "load", "play", "plot", "predict", "prepare", "read",
-    "report", "resume", "run", "sweep", "thumbnail",
+    "evaluate", "from_equinox", "from_flax", "from_haiku", "from_torch", "load", "play", "plot", "predict", "prepare",
+    "read", "report", "resume", "run", "sweep", "thumbnail", "to_torch",
 ]  # fmt: skip
 
 _NAMES_BY_MODULE = {
     "simfl.attacks.audit": ("audit",),
     "simfl.models.libraries": ("from_equinox", "from_flax", "from_haiku"),
+    "simfl.models.pytorch": ("from_torch", "to_torch"),
     "simfl.plots": ("plot", "thumbnail"),
     "simfl.records": ("Run", "read"),
     "simfl.records.readable": ("compare",),

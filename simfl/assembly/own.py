@@ -14,12 +14,13 @@ from simfl.data import Dataset
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
 from simfl.models.own import OwnModel, Same, own_model
+from simfl.models.pytorch import from_torch
 from simfl.models.trial import EXAMPLES, try_out
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.scenario.data import ExternalData
 from simfl.scenario.fields import Config, hashable
 from simfl.scenario.loading import content_of
-from simfl.scenario.models import ExternalModel
+from simfl.scenario.models import ExternalModel, Torch
 from simfl.scenario.own_code import digests_of, is_known, make, named_object
 from simfl.scenario.own_code import load as load_own
 from simfl.scenario.scenario import name_from
@@ -66,25 +67,31 @@ def own_model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abs
     """
     config = scenario.model
     assert isinstance(config, ExternalModel)
+    name, where = (config.module, "model.module") if isinstance(config, Torch) else (config.kind, "model.kind")
     identity: Any = Same(given)
     if given is None:
         # A function that makes a model may have parameters of these names.
         shapes = {"input_shape": dataset.input_shape, "num_classes": dataset.num_classes}
-        maker = load_own(config.kind, "model.kind")
+        maker = load_own(name, where)
         parameters = inspect.signature(maker).parameters if callable(maker) else {}
         options = {name: value for name, value in shapes.items() if name in parameters} | dict(config.options)
-        given = make(config.kind, options, "model.kind")
-        digests = digests_of([config.kind.partition(":")[0]])
-        source = (config.kind, hashable(config.options), tuple(digests.items()))
+
+        def made() -> Any:
+            return make(name, options, where)
+
+        made.__name__ = name
+        given = from_torch(made, **config.network()) if isinstance(config, Torch) else made()
+        digests = digests_of([name.partition(":")[0]])
+        source = (hashable(config.model_dump()), tuple(digests.items()))
         identity = source if is_known(digests) else Same(given)
     x, y = dataset.train_x[:EXAMPLES], dataset.train_y[:EXAMPLES]
     tokens = bool(getattr(given, "tokens", False))
     if tokens and x.dtype.kind == "f":
-        raise ScenarioError(f"model: {config.kind}: expected integers, as its `tokens` says, found data of {x.dtype}")
+        raise ScenarioError(f"model: {name}: expected integers, as its `tokens` says, found data of {x.dtype}")
     x = x.astype(np.int32) if tokens else dataset.scaling(x)
     model = own_model(
         given,
-        name=config.kind,
+        name=name,
         identity=identity,
         x=x,
         y=y,

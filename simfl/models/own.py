@@ -316,8 +316,8 @@ def own_model(
             has = [one for one in dir(given) if not one.startswith("_") and one != method]
             raise ScenarioError(
                 f"model: {name}: expected an object with init(key) and losses(params, x, y), found a "
-                f"{type(given).__name__} without {method}{nearest(method, has)}; simfl.from_flax, from_equinox and "
-                "from_haiku make one of a network"
+                f"{type(given).__name__} without {method}{nearest(method, has)}; simfl.from_torch, from_flax, "
+                "from_equinox and from_haiku make one of a network"
             )
     tree = _drawn(given, key, x.shape[1:], name)
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)

@@ -163,6 +163,15 @@ class Run:
         """Each client's final model, with `record.client_models`: arrays [K, ...]."""
         return self._models("client_models", "set record.client_models: true")
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the model of a PyTorch module as tensors by name, for its `load_state_dict`.
+
+        Of weights with two names it has one: load these with `strict=False`.
+        """
+        import simfl
+
+        return simfl.to_torch(self.model)
+
     def predict(self, x: ArrayLike, *, scores: bool = False) -> NDArray[Any]:
         """Return the model's predictions for examples; see `simfl.predict`."""
         import simfl

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from simfl.scenario.data import TargetKind
-from simfl.scenario.fields import ByKind, NonNegative, OwnCode, OwnName, option
+from simfl.scenario.fields import ByKind, Count, Flag, NonNegative, OwnCode, OwnName, Text, option, variant
 from simfl.scenario.sections import ClassSection, Sections
 
 
@@ -43,11 +43,37 @@ class ExternalModel(ModelConfig, OwnCode):
         return self.targets == "values"
 
 
+class Torch(ExternalModel):
+    """A module of PyTorch, from a function or class of a module; see `simfl.from_torch`."""
+
+    kind: Literal["torch"] = variant("torch")
+    module: OwnName = Field(description="module and class (or function) that makes the network, as in my_net:Net")
+    loss: Literal["cross_entropy", "binary", "multi_label", "squared", "huber", "ranking"] = option(
+        "cross_entropy", "the loss of the outputs"
+    )
+    metrics: tuple[Literal["accuracy", "mae", "mse", "exact_match", "bits", "ndcg"], ...] | None = option(
+        None, "what evaluations average beside the loss; null: the accuracy, if the loss is for classes"
+    )
+    trained: tuple[Text, ...] | None = option(
+        None, "names of parameters or of parts of the network, or patterns such as '*lora*'; null: all"
+    )
+    integers: Flag = option(False, "whether examples are integers, such as tokens")
+    image: tuple[Count, Count, Count] | None = option(
+        None, "channels, height and width, if the network takes images [b, c, h, w]"
+    )
+
+    def network(self) -> dict[str, Any]:
+        """Return the arguments of `simfl.from_torch` by name."""
+        given = {name: getattr(self, name) for name in ("loss", "metrics", "trained", "image")}
+        return {**given, "tokens": self.integers}
+
+
 ModelConfig.variants = Sections(
     "simfl.models:MODELS",
     lambda _: ModelConfig,
     "{}",
     "linear quadratic logistic one_vs_all softmax svm mlp cnn lenet5 resnet vgg mobilenet",
     ExternalModel,
+    {"torch": Torch},
 )
 Model = Annotated[ModelConfig, ByKind(default="softmax", external=ExternalModel)]

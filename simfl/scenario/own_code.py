@@ -184,7 +184,7 @@ def _named(scenario: Any) -> set[str]:
     modules = {
         value.partition(":")[0]
         for key, value in scenario.items()
-        if key in ("kind", "set") and isinstance(value, str) and NAME.fullmatch(value)
+        if key in ("kind", "set", "module") and isinstance(value, str) and NAME.fullmatch(value)
     }
     return modules.union(*(_named(value) for key, value in scenario.items() if key != "options"))
 

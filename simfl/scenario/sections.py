@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_type_hints
 
 from pydantic import ValidationError, create_model
@@ -65,6 +66,7 @@ class Sections(Mapping[str, type[ClassSection]]):
         name: of a section in the JSON schema; {} stands for its kind.
         first: the kinds that come first in the reference, with spaces between them.
         own: the section of users' own classes.
+        written: sections by kind that are made of no class.
     """
 
     catalogue: str
@@ -72,6 +74,7 @@ class Sections(Mapping[str, type[ClassSection]]):
     name: str
     first: str = ""
     own: type[ClassSection] | None = None
+    written: Mapping[str, type[ClassSection]] = dataclasses.field(default_factory=dict)
     _made: dict[str, type[ClassSection]] = dataclasses.field(default_factory=dict)
 
     @property
@@ -81,6 +84,8 @@ class Sections(Mapping[str, type[ClassSection]]):
 
     def __getitem__(self, kind: str) -> type[ClassSection]:
         """Return a section by its kind."""
+        if kind in self.written:
+            return self.written[kind]
         if kind not in self._made:
             item = self._classes[kind]
             if (base := self.base(item)) is None:
@@ -98,7 +103,8 @@ class Sections(Mapping[str, type[ClassSection]]):
     def __iter__(self) -> Iterator[str]:
         """Iterate over the kinds."""
         classes = self._classes
-        return (kind for kind in dict.fromkeys([*self.first.split(), *classes]) if self.base(classes[kind]) is not None)
+        made = (kind for kind in dict.fromkeys([*self.first.split(), *classes]) if self.base(classes[kind]) is not None)
+        return chain(made, self.written)
 
     def __len__(self) -> int:
         """Return the number of kinds."""

@@ -1,0 +1,220 @@
+"""Modules of PyTorch: outputs, gradients, weights that come back, and what is refused."""
+
+import sys
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import simfl
+from simfl.errors import ScenarioError
+from simfl.models.own import own_model
+
+torch = pytest.importorskip("torch", reason="pip install 'simfl[torch]'")
+pytest.importorskip("torchax", reason="pip install 'simfl[torch]'")
+
+SCENARIO = {
+    "data": {"set": "digits", "normalize": "standard"},
+    "clients": 2,
+    "algorithm": {"kind": "sync_sgd", "step_size": 0.1, "batch_size": 2},
+    "stop": {"updates": 4},
+}
+NETWORK = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, hidden=4):
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(1, hidden, 3)
+        self.norm = torch.nn.GroupNorm(2, hidden)
+        self.dropout = torch.nn.Dropout(0.5)
+        self.head = torch.nn.Linear(hidden * 36, 10)
+
+    def forward(self, x):
+        return self.head(self.dropout(torch.relu(self.norm(self.convolution(x))).flatten(1)))
+"""
+scope: dict = {}
+exec(NETWORK, scope)
+Net = scope["Net"]
+
+
+def net(**changed):
+    torch.manual_seed(0)
+    made = Net()
+    for name, part in changed.items():
+        setattr(made, name, part)
+    return made
+
+
+def adapted(module, **options):
+    return simfl.from_torch(module, "cross_entropy", image=(1, 8, 8), **options)
+
+
+def as_model(given, x, y):
+    return own_model(given, name="net", identity="net", x=x, y=y, num_classes=10, l2=0.0, key=np.zeros(2, np.uint32))
+
+
+@pytest.fixture
+def batch():
+    generator = np.random.default_rng(0)
+    return generator.normal(size=(5, 64)).astype(np.float32), generator.integers(10, size=5).astype(np.int32)
+
+
+def test_clipped_sums_are_those_of_torch_func(batch):
+    x, y = batch
+    module = net().eval()
+    model = as_model(adapted(module), x, y)
+    params = {name: value.detach() for name, value in module.named_parameters()}
+
+    def loss(params, x, y):
+        z = torch.func.functional_call(module, params, (x.reshape(1, 1, 8, 8),))
+        return torch.nn.functional.cross_entropy(z, y[None])
+
+    each = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(params, torch.tensor(x), torch.tensor(y).long())
+    names = [name for name, _ in model.layout]
+    flat = np.concatenate([each[name].reshape(5, -1).numpy().astype(float) for name in names], axis=1)
+    norms = np.linalg.norm(flat, axis=1)
+    norm = float(np.median(norms))
+    expected = (flat * np.minimum(1, norm / norms)[:, None]).sum(axis=0)
+    total, lost = model.clip_and_sum(model.init(np.zeros(2, np.uint32)), x, y, jnp.ones(5), norm)
+    np.testing.assert_allclose(total, expected, atol=1e-5)
+    assert lost == 0
+
+
+def test_weights_come_back(batch, tmp_path):
+    module = net()
+    run = simfl.run(SCENARIO | {"data": "digits"}, model=adapted(module), data=batch, out=tmp_path)
+    assert module.training
+    assert all(torch.equal(value, net().state_dict()[name]) for name, value in module.state_dict().items())
+    module.load_state_dict(run.state_dict())
+    assert not torch.equal(module.head.weight, net().head.weight)
+    outputs = module.eval()(torch.tensor(batch[0]).reshape(5, 1, 8, 8)).detach()
+    np.testing.assert_allclose(run.predict(batch[0], scores=True), outputs, atol=1e-5)
+
+
+def test_parts_that_are_not_trained_keep_their_values_and_are_not_sent(batch, tmp_path):
+    module = net()
+    module.register_buffer("steps", torch.tensor(7))
+    x, y = batch
+    whole, head = (as_model(adapted(module, trained=trained), x, y) for trained in (None, ["head"]))
+    assert whole.size == 4 * 9 + 4 + 8 + 1450
+    assert head.size == as_model(adapted(module, trained=["*ead.*"]), x, y).size == 1450
+    run = simfl.run(SCENARIO, model=adapted(module, trained=["head"]), data=batch, out=tmp_path)
+    changed = {name for name, value in run.state_dict().items() if not torch.equal(value, module.state_dict()[name])}
+    assert changed == {"head.weight", "head.bias"}
+
+
+def test_weights_with_two_names_are_one(batch):
+    x, y = batch
+    tied = torch.nn.Sequential(torch.nn.Linear(64, 10, bias=False), torch.nn.Linear(10, 10), torch.nn.Linear(10, 10))
+    tied[2].weight = tied[1].weight
+    model = as_model(simfl.from_torch(tied, "cross_entropy"), x, y)
+    assert model.size == 640 + 100 + 20
+    state = simfl.to_torch(model.parts(model.init(np.zeros(2, np.uint32))))
+    assert tied.load_state_dict(state, strict=False).missing_keys == ["2.weight"]
+
+
+def test_a_class_is_drawn_by_the_seed_of_the_run(batch):
+    x, _ = batch
+    given = adapted(Net)
+    first, again, other = (given.init(jax.random.key(seed), x[:1])["head.weight"] for seed in (0, 0, 1))
+    torch.manual_seed(3)
+    drawn = torch.rand(1)
+    torch.manual_seed(3)
+    given.init(jax.random.key(0), x[:1])
+    assert torch.equal(torch.rand(1), drawn)
+    assert (first == again).all()
+    assert (first != other).any()
+
+
+class Dropping(Net):
+    def forward(self, x):
+        return torch.nn.functional.dropout(super().forward(x), 0.5, training=True)
+
+
+class Counting(Net):
+    def forward(self, x):
+        self.head.bias.data.add_(1.0)
+        return super().forward(x)
+
+
+class Pair(Net):
+    def forward(self, x):
+        return {"z": super().forward(x)}
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "message"),
+    [
+        (
+            lambda: net(norm=torch.nn.BatchNorm2d(4)),
+            {},
+            "layers that keep no state, found norm (BatchNorm2d); use Group",
+        ),
+        (
+            lambda: net(norm=torch.nn.InstanceNorm2d(4, track_running_stats=True)),
+            {},
+            "layers that keep no state, found norm (InstanceNorm2d); use Group",
+        ),
+        (
+            lambda: net(norm=torch.nn.BatchNorm2d(4, track_running_stats=False)).eval(),
+            {},
+            "layers that keep no state, found norm (BatchNorm2d); use Group",
+        ),
+        (
+            lambda: net(head=torch.nn.LazyLinear(10)),
+            {},
+            "parameters with shapes, found none yet for head.weight, head.bias",
+        ),
+        (Dropping, {}, "expected no random draws in evaluation mode"),
+        (Counting, {}, "expected no state, found that a call changes head.bias"),
+        (Pair, {}, "expected a tensor [b, ...] from a call, found dict"),
+        (net, {"trained": ["haed"]}, "found 'haed'; did you mean 'head'?"),
+        (net, {"image": None}, "a call with [1, 64] raised RuntimeError: "),
+        (net, {"image": (3, 8, 8)}, "expected (c, h, w) of the examples, which have 64 values, found (3, 8, 8)"),
+        (lambda: lambda: 3, {}, "expected a torch.nn.Module, found a int"),
+    ],
+)
+def test_refused(module, options, message, batch):
+    with pytest.raises(ScenarioError) as raised:
+        simfl.from_torch(module(), "cross_entropy", **{"image": (1, 8, 8), **options}).init(
+            jax.random.key(0), batch[0][:1]
+        )
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_norms_that_keep_what_they_learned_may_stay(batch):
+    x, y = batch
+    module = net(norm=torch.nn.BatchNorm2d(4))
+    module(torch.randn(8, 1, 8, 8))
+    module.norm.eval()
+    assert as_model(adapted(module), x, y).size == 36 + 4 + 8 + 1450
+
+
+def test_examples_that_count_together_are_refused(tmp_path):
+    class Centered(Net):
+        def forward(self, x):
+            z = super().forward(x)
+            return z - z.mean(0)
+
+    with pytest.raises(ScenarioError, match="every example has to count by itself"):
+        simfl.run(SCENARIO, model=adapted(Centered), out=tmp_path)
+
+
+def test_kind_torch_of_a_scenario(tmp_path, monkeypatch):
+    (tmp_path / "net_of_torch.py").write_text(NETWORK)
+    monkeypatch.syspath_prepend(tmp_path)
+    section = {"kind": "torch", "module": "net_of_torch:Net", "options": {"hidden": 2}, "image": [1, 8, 8]}
+    run = simfl.run(SCENARIO | {"model": section}, out=tmp_path)
+    assert run.model["head.weight"].shape == (10, 72)
+    again = simfl.run(SCENARIO | {"model": section}, out=tmp_path)
+    assert (again.model["head.weight"] == run.model["head.weight"]).all()
+
+
+def test_without_torch_one_line_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchax", None)
+    with pytest.raises(ScenarioError, match=r"pip install 'simfl\[torch\]'"):
+        simfl.from_torch(SimpleNamespace(), "cross_entropy")
