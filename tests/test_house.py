@@ -70,30 +70,30 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1204,
+    "": 1206,
     "accounts": 1381,
     "algorithms": 9985,
-    "assembly": 4253,
+    "assembly": 4260,
     "attacks": 4456,
     "bench": 1344,
     "cli": 2305,
     "compression": 790,
     "data": 3737,
     "live": 2127,
-    "models": 3258,
+    "models": 3452,
     "papers": 16866,
     "plots": 1729,
     "privacy": 5276,
-    "records": 3522,
+    "records": 3531,
     "reports": 2157,
     "robust": 946,
     "runs": 2467,
-    "scenario": 8719,
+    "scenario": 8750,
     "studies": 2248,
     "tape": 5908,
     "world": 5308,
 }
-MOST_LINES = {"core": 61655, "all": 89986, "tests": 68191}
+MOST_LINES = {"core": 61898, "all": 90229, "tests": 68413}
 
 
 @dataclass(frozen=True)

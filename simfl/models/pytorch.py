@@ -132,7 +132,7 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def _check(torch: Any, net: Any, name: str) -> None:
-    """Raise a ScenarioError if layers mix examples or keep state, or have no parameters yet."""
+    """Refuse layers that mix examples, keep state or have no parameters yet."""
     norm, batch = torch.nn.modules.batchnorm._NormBase, torch.nn.modules.batchnorm._BatchNorm
     keeping = [
         f"{at or 'itself'} ({type(layer).__name__})"
@@ -155,7 +155,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _which(net: Any, names: Sequence[str], trained: Sequence[str] | None, name: str) -> dict[str, bool]:
-    """Return which values are trained, by name; ScenarioError if one of `trained` names none."""
+    """Return which values are trained, by name; refuse names that fit none."""
     needing = {at for at, value in net.named_parameters(remove_duplicate=False) if value.requires_grad}
     if trained is None:
         return {at: at in needing for at in names}
@@ -175,7 +175,7 @@ def _which(net: Any, names: Sequence[str], trained: Sequence[str] | None, name: 
 
 
 def _output(value: Any, name: str) -> Any:
-    """Return the outputs [b, ...] of a call: `logits` of a model of transformers, the first of several."""
+    """Return the outputs [b, ...]: `logits` of transformers, the first of several."""
     value = getattr(value, "logits", value)
     value = value[0] if isinstance(value, tuple | list) else value
     if not hasattr(value, "shape"):

@@ -164,7 +164,7 @@ class Run:
         return self._models("client_models", "set record.client_models: true")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the model of a PyTorch module as tensors by name, for its `load_state_dict`.
+        """Return the tensors for `load_state_dict` of a PyTorch module, by name.
 
         Of weights with two names it has one: load these with `strict=False`.
         """

@@ -399,9 +399,8 @@ def _model(scenario: Sections) -> Iterator[Problem]:
             "tokens": "the characters",
             "unknown": "the features",
         }[task]
-        models = [member for member in members_of(Model) if issubclass(member, ModelConfig)]
-        named = [member for member in models if not member.model_fields["kind"].is_required()]
-        kinds = [kind_of(member, "kind") for member in named if _fits(member, scenario)]
+        models = [member for member in members_of(Model) if issubclass(member, ModelConfig) and not member.is_own]
+        kinds = [kind_of(member, "kind") for member in models if _fits(member, scenario)]
         advice = f"set model.kind: {kinds[0]}" if len(kinds) == 1 else "choose one of them"
         expected = f"{one_of(kinds)} for {what} of data set '{data.set}'"
         yield Problem(expected, repr(model.kind), advice, ("model", "kind"))

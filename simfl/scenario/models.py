@@ -44,7 +44,7 @@ class ExternalModel(ModelConfig, OwnCode):
 
 
 class Torch(ExternalModel):
-    """A module of PyTorch, from a function or class of a module; see `simfl.from_torch`."""
+    """A network of PyTorch, from a class or function of a module (`simfl.from_torch`)."""
 
     kind: Literal["torch"] = variant("torch")
     module: OwnName = Field(description="module and class (or function) that makes the network, as in my_net:Net")
