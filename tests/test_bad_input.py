@@ -33,7 +33,7 @@ def refused(simfl_, tmp_path):
     return call
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=[case.name for case in BROKEN])
+@pytest.mark.parametrize("case", BROKEN, ids=repr)
 def test_each_broken_scenario_gives_its_message(refused, case):
     assert refused(case.text) == case.line("s.yaml") + "\n"
 

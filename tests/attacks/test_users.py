@@ -76,19 +76,10 @@ def test_a_broken_server_is_refuted(name):
 
 
 @pytest.mark.slow(but=["fedbuff"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "fedbuff",
-        "fedasync",
-        "fedavg, drawn",
-        "fedavg, others replaced",
-        "tree",
-        "banded",
-        "secure sum",
-        "fedbuff, adaptive",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "fedbuff", "fedasync", "fedavg, drawn", "fedavg, others replaced", "tree", "banded", "secure sum",
+    "fedbuff, adaptive",
+])  # fmt: skip
 def test_released_models_show_sums_of_updates_of_norm_c(name):
     """Without noise, a canary that is in adds C in its direction to a sum, and nothing else does."""
     checked = prepared(name, 3, updates=200)

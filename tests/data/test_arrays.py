@@ -73,18 +73,11 @@ def test_collections_of_arrays_become_a_set(given: Any) -> None:
     assert data.groups.tolist() == OWNER
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        (np.arange(6) < 3, np.uint8),
-        (np.arange(6, dtype=np.int8), np.int8),
-        (np.arange(6, dtype=">i2"), np.int16),
-        (np.arange(6), np.int32),
-        (np.arange(6) * 2**40, np.float32),
-        (np.arange(6, dtype=np.uint32), np.int32),
-        (np.arange(6) / 4, np.float32),
-    ],
-)
+@pytest.mark.parametrize(("given", "kept"), [
+    (np.arange(6) < 3, np.uint8), (np.arange(6, dtype=np.int8), np.int8), (np.arange(6, dtype=">i2"), np.int16),
+    (np.arange(6), np.int32), (np.arange(6) * 2**40, np.float32), (np.arange(6, dtype=np.uint32), np.int32),
+    (np.arange(6) / 4, np.float32),
+])  # fmt: skip
 def test_numbers_keep_their_values_in_at_most_32_bits(given: Any, kept: Any) -> None:
     data = load((given[:, None], Y, given[:, None], Y))
     assert data.train_x.dtype == kept

@@ -34,15 +34,10 @@ def test_the_fit_keeps_the_mean_of_wide_jitter():
     assert pace.seconds_per_batch + 64 * pace.seconds_per_example == pytest.approx(64e-3, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    ("x", "y", "fixed", "slope"),
-    [
-        ([4, 4, 4], [1.0, 2.0, 3.0], 0.0, 0.5),
-        ([1, 2, 3], [1.0, 3.0, 5.0], 0.0, 1.3),
-        ([1, 2, 3], [3.0, 2.0, 1.5], 2.0, 0.0),
-        ([0, 10, 20], [1.0, 2.0, 3.0], 1.0, 0.1),
-    ],
-)
+@pytest.mark.parametrize(("x", "y", "fixed", "slope"), [
+    ([4, 4, 4], [1.0, 2.0, 3.0], 0.0, 0.5), ([1, 2, 3], [1.0, 3.0, 5.0], 0.0, 1.3),
+    ([1, 2, 3], [3.0, 2.0, 1.5], 2.0, 0.0), ([0, 10, 20], [1.0, 2.0, 3.0], 1.0, 0.1),
+])  # fmt: skip
 def test_no_part_of_a_line_is_negative(x, y, fixed, slope):
     line = fit_line(x, y)
     assert (line.fixed, line.slope) == pytest.approx((fixed, slope), rel=0.2)

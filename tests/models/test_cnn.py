@@ -28,16 +28,10 @@ def reference(params: jax.Array, images: jax.Array) -> jax.Array:
     return h.reshape(h.shape[0], -1) @ arrays[4].T + arrays[5]
 
 
-@pytest.mark.parametrize(
-    ("shape", "side", "size"),
-    [
-        ((28, 28), 28, 260 + 2510 + 1610),
-        ((256,), 16, 260 + 2510 + 110),
-        ((8, 8), 16, 260 + 2510 + 110),
-        ((18, 18, 3), 20, 760 + 2510 + 410),
-    ],
-    ids=["mnist", "usps", "digits", "colors"],
-)
+@pytest.mark.parametrize(("shape", "side", "size"), [
+    ((28, 28), 28, 260 + 2510 + 1610), ((256,), 16, 260 + 2510 + 110), ((8, 8), 16, 260 + 2510 + 110),
+    ((18, 18, 3), 20, 760 + 2510 + 410),
+], ids=["mnist", "usps", "digits", "colors"])  # fmt: skip
 def test_forward_equals_the_reference(shape: tuple[int, ...], side: int, size: int) -> None:
     model = build_model("cnn", input_shape=shape, num_classes=10)
     assert (model.size, model.side) == (size, side)

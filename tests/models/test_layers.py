@@ -48,18 +48,10 @@ def test_convolution_equals_that_of_xla(layer: Convolution) -> None:
     np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("layer", "inputs"),
-    [
-        (Dense(4, 3), (4,)),
-        (Dense(4, 3, bias=False), (4,)),
-        (CONVOLUTIONS[0], (2, 7, 7)),
-        (CONVOLUTIONS[1], (3, 8, 8)),
-        (DEPTHWISE, (4, 7, 7)),
-        (GroupNorm(4, 6, groups=3), (6, 4, 4)),
-    ],
-    ids=lambda value: type(value).__name__,
-)
+@pytest.mark.parametrize(("layer", "inputs"), [
+    (Dense(4, 3), (4,)), (Dense(4, 3, bias=False), (4,)), (CONVOLUTIONS[0], (2, 7, 7)), (CONVOLUTIONS[1], (3, 8, 8)),
+    (DEPTHWISE, (4, 7, 7)), (GroupNorm(4, 6, groups=3), (6, 4, 4)),
+], ids=lambda value: type(value).__name__)  # fmt: skip
 def test_gradients_follow_from_inputs_and_errors(layer: AbstractLayer, inputs: tuple[int, ...]) -> None:
     """Against the vector-Jacobian product of each example alone."""
     params, h = normal(layer.size), normal(*inputs, 5, seed=1)

@@ -135,14 +135,10 @@ def test_composition_equals_numerical_composition():
     assert gaussian_epsilon(1e-6, math.sqrt(7) / 3.0) == pytest.approx(several, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("z", "rate", "steps", "delta", "uniform"),
-    [
-        (19.3038, 0.0026, 1923, 1e-4, 0.0105),
-        (12.1107, 0.0048, 1250, 1 / 60000, 0.0389),
-        (6.5723, 0.00812, 862, 2e-5, 0.1132),
-    ],
-)
+@pytest.mark.parametrize(("z", "rate", "steps", "delta", "uniform"), [
+    (19.3038, 0.0026, 1923, 1e-4, 0.0105), (12.1107, 0.0048, 1250, 1 / 60000, 0.0389),
+    (6.5723, 0.00812, 862, 2e-5, 0.1132),
+])  # fmt: skip
 def test_central_limit_has_the_numbers_of_the_theory_page(z, rate, steps, delta, uniform):
     epsilon = gdp_central_limit_epsilon(delta, z, sampling_rate=rate, steps=steps, sampling="uniform")
     assert epsilon == pytest.approx(uniform, abs=5e-5)

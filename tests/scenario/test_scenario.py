@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from pydantic import ValidationError
 
@@ -31,108 +32,42 @@ def test_default_of_pca_center_leaves_digests_unchanged() -> None:
         loads("algorithm: {kind: adpsgd}\ndata: {pca_center: false}", "s")
 
 
+DEFAULTS = """\
+name: tiny
+description: ''
+seed: 0
+learning_seed: null
+data: {set: digits, partition: {kind: iid, sizes: {kind: equal}}, classes: null, normalize: none, pca: null, fit_on:
+  null, test_fraction: 0.2}
+model: {kind: softmax, l2: 0.0, intercept: true}
+init: null
+clients: {count: 16, seconds_per_example: 100 us, seconds_per_batch: 0 s, devices: null, speed: {kind: constant,
+  value: 1.0}, jitter: {kind: constant, value: 1.0}, trace: null}
+slowdowns: []
+topology: {kind: ring, mixing: metropolis}
+regions: null
+links: {latency: {kind: constant, value: 1 ms}, bandwidth: 1 Gbit/s, loss: 0.0, resend_timeout: 100 ms, fifo: false,
+  sharing: null, uplink: null, downlink: null, rules: [], startup: {kind: none}, overhead: 0, partitions: []}
+underlay: null
+server: {uplink: null, downlink: null, seconds_per_update: 0 s, region: null, aggregator_regions: [], offline: []}
+availability: []
+algorithm: {kind: adpsgd, step_size: {kind: constant, value: 0.4}, optimizer: {kind: sgd, state: {crash: keep,
+  average: false, rounds: null, travels: null}, weight_decay: 0.0, clip_norm: null}, batch_size: 32, small_clients:
+  refuse, sampling: auto, gradient_noise: 0.0, staleness_bound: null, exchange: messages, pairing: auto}
+aggregation: null
+attackers: null
+privacy: null
+compression: null
+stop: {time: null, updates: null, epochs: 20.0, accuracy: null, suboptimality: null, metric: null, at_least: null,
+  at_most: null}
+evaluate: {every: {time: null, updates: null, epochs: 1.0}, clients: false, gradients: 0, metrics: []}
+execution: {window: auto, width: auto, devices: 1}
+record: {updates: true, messages: false, timeline: false, epsilon: true, client_models: false, play: false}
+"""
+
+
 def test_an_algorithm_is_a_complete_scenario() -> None:
-    scenario = loads("algorithm: {kind: adpsgd}", "tiny")
-    assert scenario.name == "tiny"
-    assert scenario.resolved() == {
-        "name": "tiny",
-        "description": "",
-        "seed": 0,
-        "learning_seed": None,
-        "data": {
-            "set": "digits",
-            "partition": {"kind": "iid", "sizes": {"kind": "equal"}},
-            "classes": None,
-            "normalize": "none",
-            "pca": None,
-            "fit_on": None,
-            "test_fraction": 0.2,
-        },
-        "model": {"kind": "softmax", "l2": 0.0, "intercept": True},
-        "init": None,
-        "clients": {
-            "count": 16,
-            "seconds_per_example": "100 us",
-            "seconds_per_batch": "0 s",
-            "devices": None,
-            "speed": {"kind": "constant", "value": 1.0},
-            "jitter": {"kind": "constant", "value": 1.0},
-            "trace": None,
-        },
-        "slowdowns": [],
-        "topology": {"kind": "ring", "mixing": "metropolis"},
-        "regions": None,
-        "links": {
-            "latency": {"kind": "constant", "value": "1 ms"},
-            "bandwidth": "1 Gbit/s",
-            "loss": 0.0,
-            "resend_timeout": "100 ms",
-            "fifo": False,
-            "sharing": None,
-            "uplink": None,
-            "downlink": None,
-            "rules": [],
-            "startup": {"kind": "none"},
-            "overhead": 0,
-            "partitions": [],
-        },
-        "underlay": None,
-        "server": {
-            "uplink": None,
-            "downlink": None,
-            "seconds_per_update": "0 s",
-            "region": None,
-            "aggregator_regions": [],
-            "offline": [],
-        },
-        "availability": [],
-        "algorithm": {
-            "kind": "adpsgd",
-            "step_size": {"kind": "constant", "value": 0.4},
-            "optimizer": {
-                "kind": "sgd",
-                "state": {"crash": "keep", "average": False, "rounds": None, "travels": None},
-                "weight_decay": 0.0,
-                "clip_norm": None,
-            },
-            "batch_size": 32,
-            "small_clients": "refuse",
-            "sampling": "auto",
-            "gradient_noise": 0.0,
-            "staleness_bound": None,
-            "exchange": "messages",
-            "pairing": "auto",
-        },
-        "aggregation": None,
-        "attackers": None,
-        "privacy": None,
-        "compression": None,
-        "stop": {
-            "time": None,
-            "updates": None,
-            "epochs": 20.0,
-            "accuracy": None,
-            "suboptimality": None,
-            "metric": None,
-            "at_least": None,
-            "at_most": None,
-        },
-        "evaluate": {
-            "every": {"time": None, "updates": None, "epochs": 1.0},
-            "clients": False,
-            "gradients": 0,
-            "metrics": [],
-        },
-        "execution": {"window": "auto", "width": "auto", "devices": 1},
-        "record": {
-            "updates": True,
-            "messages": False,
-            "timeline": False,
-            "epsilon": True,
-            "client_models": False,
-            "play": False,
-        },
-    }
+    assert loads("algorithm: {kind: adpsgd}", "tiny").resolved() == yaml.safe_load(DEFAULTS)
 
 
 def test_scenario_of_many_sections_is_valid() -> None:
@@ -222,16 +157,10 @@ def test_csv_is_read_as_table_with_label_for_target() -> None:
             loads(text % more, "s")
 
 
-@pytest.mark.parametrize(
-    ("stem", "name"),
-    [
-        ("case-2", "case-2"),
-        ("my scenario (1)", "my-scenario-1-"),
-        (".hidden", "hidden"),
-        ("…", "scenario"),
-        ("größe", "größe"),
-    ],
-)
+@pytest.mark.parametrize(("stem", "name"), [
+    ("case-2", "case-2"), ("my scenario (1)", "my-scenario-1-"), (".hidden", "hidden"), ("…", "scenario"),
+    ("größe", "größe"),
+])  # fmt: skip
 def test_the_default_name_comes_from_the_file(stem: str, name: str, tmp_path: Path) -> None:
     file = tmp_path / f"{stem}.yaml"
     file.write_text("algorithm: adpsgd\n", encoding="utf-8")
@@ -270,22 +199,11 @@ def test_only_sync_sgd_accepts_a_single_client() -> None:
         loads("{algorithm: decentralized_sgd, clients: {count: 1}}")
 
 
-@pytest.mark.parametrize(
-    ("topology", "count", "bipartite"),
-    [
-        ("ring", 2, True),
-        ("ring", 6, True),
-        ("ring", 7, False),
-        ("complete", 2, True),
-        ("complete", 3, False),
-        ("star", 5, True),
-        ("tree", 7, True),
-        ("torus", 12, False),
-        ("torus", 8, True),
-        ("{kind: torus, rows: 2}", 12, True),
-        ("exponential", 8, None),
-    ],
-)
+@pytest.mark.parametrize(("topology", "count", "bipartite"), [
+    ("ring", 2, True), ("ring", 6, True), ("ring", 7, False), ("complete", 2, True), ("complete", 3, False),
+    ("star", 5, True), ("tree", 7, True), ("torus", 12, False), ("torus", 8, True),
+    ("{kind: torus, rows: 2}", 12, True), ("exponential", 8, None),
+])  # fmt: skip
 def test_bipartite_agrees_with_the_built_graph(topology: str, count: int, bipartite: bool | None) -> None:
     text = f"{{algorithm: {{kind: adpsgd, pairing: PAIRING}}, topology: {topology}, clients: {{count: {count}}}}}"
     assert loads(text.replace("PAIRING", "everyone")).topology.bipartite(count) is bipartite

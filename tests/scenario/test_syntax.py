@@ -17,37 +17,13 @@ from simfl.scenario.syntax import MAX_CHARACTERS, read, write
 ADPSGD = "algorithm: {kind: adpsgd}\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1e-4", 1e-4),
-        ("1E5", 1e5),
-        ("-2.5e+3", -2500.0),
-        (".5", 0.5),
-        ("3.", 3.0),
-        ("10_000", 10_000),
-        ("010", 10),
-        ("0x1F", 31),
-        ("0o17", 15),
-        ("-.inf", float("-inf")),
-        ("true", True),
-        ("FALSE", False),
-        ("~", None),
-        ("", None),
-        ("null", None),
-        ("yes", "yes"),
-        ("on", "on"),
-        ("1:30", "1:30"),
-        ("2026-01-01", "2026-01-01"),
-        ("'1e-4'", "1e-4"),
-        ("1__0", "1__0"),
-        ("10 ms", "10 ms"),
-        ("my_module:Mine", "my_module:Mine"),
-        ("!!str 5", "5"),
-        ("!!float 5", 5.0),
-        ("1e", "1e"),
-    ],
-)
+@pytest.mark.parametrize(("text", "value"), [
+    ("1e-4", 1e-4), ("1E5", 1e5), ("-2.5e+3", -2500.0), (".5", 0.5), ("3.", 3.0), ("10_000", 10_000), ("010", 10),
+    ("0x1F", 31), ("0o17", 15), ("-.inf", float("-inf")), ("true", True), ("FALSE", False), ("~", None), ("", None),
+    ("null", None), ("yes", "yes"), ("on", "on"), ("1:30", "1:30"), ("2026-01-01", "2026-01-01"), ("'1e-4'", "1e-4"),
+    ("1__0", "1__0"), ("10 ms", "10 ms"), ("my_module:Mine", "my_module:Mine"), ("!!str 5", "5"), ("!!float 5", 5.0),
+    ("1e", "1e"),
+])  # fmt: skip
 def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
     scalar = read(f"key: {text}\n", "f").content["key"]
     assert scalar == value

@@ -13,43 +13,19 @@ from simfl.scenario.units import format_bandwidth, format_time, parse_bandwidth,
 finite = st.floats(min_value=0, allow_infinity=False, allow_nan=False, max_value=1e300)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("10 ms", 0.01),
-        ("10ms", 0.01),
-        ("100 us", 1e-4),
-        ("100 µs", 1e-4),
-        ("100 μs", 1e-4),
-        ("3 ns", 3e-9),
-        ("1.5 s", 1.5),
-        ("2 min", 120.0),
-        ("2 h", 7200.0),
-        ("1 d", 86400.0),
-        ("1e3 ms", 1.0),
-        (".5 hours", 1800.0),
-        ("7 seconds", 7.0),
-        ("  7  ", 7.0),
-        (7, 7.0),
-        (0.25, 0.25),
-    ],
-)
+@pytest.mark.parametrize(("text", "seconds"), [
+    ("10 ms", 0.01), ("10ms", 0.01), ("100 us", 1e-4), ("100 µs", 1e-4), ("100 μs", 1e-4), ("3 ns", 3e-9),
+    ("1.5 s", 1.5), ("2 min", 120.0), ("2 h", 7200.0), ("1 d", 86400.0), ("1e3 ms", 1.0), (".5 hours", 1800.0),
+    ("7 seconds", 7.0), ("  7  ", 7.0), (7, 7.0), (0.25, 0.25),
+])  # fmt: skip
 def test_times_are_parsed(text: object, seconds: float) -> None:
     assert parse_time(text) == seconds
 
 
-@pytest.mark.parametrize(
-    ("text", "bytes_per_s"),
-    [
-        ("100 Mbit/s", 1.25e7),
-        ("100 Mbps", 1.25e7),
-        ("1 GB/s", 1e9),
-        ("1 GiB/s", 2.0**30),
-        ("8 bit/s", 1.0),
-        ("3 kB/s", 3000.0),
-        ("3 KB/s", 3000.0),
-    ],
-)
+@pytest.mark.parametrize(("text", "bytes_per_s"), [
+    ("100 Mbit/s", 1.25e7), ("100 Mbps", 1.25e7), ("1 GB/s", 1e9), ("1 GiB/s", 2.0**30), ("8 bit/s", 1.0),
+    ("3 kB/s", 3000.0), ("3 KB/s", 3000.0),
+])  # fmt: skip
 def test_bandwidths_are_parsed(text: str, bytes_per_s: float) -> None:
     assert parse_bandwidth(text) == bytes_per_s
 
@@ -61,21 +37,10 @@ def test_sizes_are_parsed(text: object, size: int) -> None:
     assert parse_bytes(text) == size
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.001, "1 ms"),
-        (0.0001, "100 us"),
-        (0.0, "0 s"),
-        (3600.0, "1 h"),
-        (90.0, "90 s"),
-        (120.0, "2 min"),
-        (172800.0, "2 d"),
-        (0.5, "500 ms"),
-        (1e-12, "0.001 ns"),
-        (1 / 3, "333.3333333333333 ms"),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0.001, "1 ms"), (0.0001, "100 us"), (0.0, "0 s"), (3600.0, "1 h"), (90.0, "90 s"), (120.0, "2 min"),
+    (172800.0, "2 d"), (0.5, "500 ms"), (1e-12, "0.001 ns"), (1 / 3, "333.3333333333333 ms"),
+])  # fmt: skip
 def test_times_are_written_with_a_suitable_unit(seconds: float, text: str) -> None:
     assert format_time(seconds) == text
 

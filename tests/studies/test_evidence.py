@@ -120,16 +120,11 @@ def test_the_seeds_that_would_decide_do_so_in_nine_of_ten_cases(judge, distance,
         assert normal < seeds < normal + 4
 
 
-@pytest.mark.parametrize(
-    ("part", "seeds"),
-    [
-        (above(NEAR_ONE, 1.0, ""), math.inf),
-        (above(NEAR_ONE, 0.99, ""), math.inf),
-        (above([1.0] * 5, 1.0, ""), math.inf),
-        (above(NEAR_ONE[:1] * 2, 0.0, ""), math.nan),
-        (above(NEAR_ONE, 0.9, ""), math.nan),
-    ],
-)
+@pytest.mark.parametrize(("part", "seeds"), [
+    (above(NEAR_ONE, 1.0, ""), math.inf), (above(NEAR_ONE, 0.99, ""), math.inf),
+    (above([1.0] * 5, 1.0, ""), math.inf), (above(NEAR_ONE[:1] * 2, 0.0, ""), math.nan),
+    (above(NEAR_ONE, 0.9, ""), math.nan),
+])  # fmt: skip
 def test_no_number_of_seeds_is_named_where_none_would_do(part, seeds):
     assert part.seeds == pytest.approx(seeds, nan_ok=True)
 

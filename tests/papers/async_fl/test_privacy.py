@@ -160,20 +160,10 @@ def test_certified_epsilon_is_at_most_the_claimed_one(sigma):
 # -- constants of Theorems 4 and 6 -----------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("p", "sigma", "expected"),
-    [
-        (1, 1.2, 0.000281),
-        (1, 2, 0.003648),
-        (1, 3, 0.010990),
-        (1, 5, 0.020335),
-        (1, 8, 0.024796),
-        (1, 10, 0.025957),
-        (0.5, 3, 0.013515),
-        (0.5, 5, 0.024989),
-        (0.5, 8, 0.030531),
-    ],
-)
+@pytest.mark.parametrize(("p", "sigma", "expected"), [
+    (1, 1.2, 0.000281), (1, 2, 0.003648), (1, 3, 0.010990), (1, 5, 0.020335), (1, 8, 0.024796), (1, 10, 0.025957),
+    (0.5, 3, 0.013515), (0.5, 5, 0.024989), (0.5, 8, 0.030531),
+])  # fmt: skip
 def test_r0_of_sigma_agrees_with_the_limits(p, sigma, expected):
     """The paper prints 0.0110, 0.0202, 0.0247 for sigma = 3, 5, 8, p = 1: the last two are short of the limit."""
     assert r0_of(sigma, p) == pytest.approx(expected, abs=6e-7)

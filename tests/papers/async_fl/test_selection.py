@@ -268,16 +268,10 @@ def test_power_0_gives_constant_sizes():
         select_parameters(GrowthSetting(0, 10_000, 0.02, 8.0, 5.0), 40)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "budget", "constant", "rounds", "sigma", "increasing", "fewer"),
-    [
-        (312_500, 1.98, 1107, 50_168, 3, 672, 6.23),
-        (1_563, 5.78, 229, 195, 8, 112, 8.02),
-        (7_813, 3.0, 265, 3_239, 8, 455, 2.41),
-        (7_813, 6.96, 615, 365, 8, 153, 1 / 0.047),
-    ],
-    ids=["example 1", "example 3", "example 4, worse", "example 5"],
-)
+@pytest.mark.parametrize(("sizes", "budget", "constant", "rounds", "sigma", "increasing", "fewer"), [
+    (312_500, 1.98, 1107, 50_168, 3, 672, 6.23), (1_563, 5.78, 229, 195, 8, 112, 8.02),
+    (7_813, 3.0, 265, 3_239, 8, 455, 2.41), (7_813, 6.96, 615, 365, 8, 153, 1 / 0.047),
+], ids=["example 1", "example 3", "example 4, worse", "example 5"])  # fmt: skip
 def test_aggregated_noise_agrees_with_the_paper(sizes, budget, constant, rounds, sigma, increasing, fewer):
     assert aggregated_noise(budget, sizes) == pytest.approx(constant, abs=0.6)
     assert aggregated_noise(sigma, rounds) == pytest.approx(increasing, abs=0.6)

@@ -253,14 +253,10 @@ def spent(N, K, epsilon, batch):
     return limit, epsilon_of([(Release(sigma, q), round(rounds))], 1 / N, accountant="pld")
 
 
-@pytest.mark.parametrize(
-    ("table", "printed", "ratio", "gdp", "exact"),
-    [
-        (LIBSVM, 0.0105, 4.7234, 0.0105, 0.01027),
-        (MNIST, 0.0389, 3.9147, 0.0389, 0.03762),
-        (CIFAR, 0.1133, 4.6372, 0.1132, 0.1071),
-    ],
-)
+@pytest.mark.parametrize(("table", "printed", "ratio", "gdp", "exact"), [
+    (LIBSVM, 0.0105, 4.7234, 0.0105, 0.01027), (MNIST, 0.0389, 3.9147, 0.0389, 0.03762),
+    (CIFAR, 0.1133, 4.6372, 0.1132, 0.1071),
+])  # fmt: skip
 def test_the_first_column_of_the_tables_is_reproduced(table, printed, ratio, gdp, exact):
     N, K, epsilon = table
     batch = proactive.simplified_plan(N, K, epsilon=epsilon).batch
@@ -376,14 +372,10 @@ def test_every_plan_fulfills_the_theorem(num_examples, k, epsilon, delta, gamma,
         assert plan.batch <= proactive.plan_rounds(num_examples, **options | {"gamma": "fixed-point"}).batch
 
 
-@pytest.mark.parametrize(
-    ("options", "bound_by"),
-    [
-        ({"epochs": 5, "epsilon": 0.0497}, "(34)"),
-        ({"epochs": 0.1, "epsilon": 1.0}, "(32)"),
-        ({"gradients": 3, "epsilon": 1.0}, "K"),
-    ],
-)
+@pytest.mark.parametrize(("options", "bound_by"), [
+    ({"epochs": 5, "epsilon": 0.0497}, "(34)"), ({"epochs": 0.1, "epsilon": 1.0}, "(32)"),
+    ({"gradients": 3, "epsilon": 1.0}, "K"),
+])  # fmt: skip
 def test_a_plan_names_the_condition_that_limits_its_batch(options, bound_by):
     assert proactive.plan_rounds(10000, **options).bound_by == bound_by
 
