@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import json
 import math
 import os
 import shutil
@@ -249,19 +250,41 @@ def make_run(tmp_path):
     return make
 
 
-@pytest.fixture
-def simfl_(monkeypatch, tmp_path, capsys):
-    """Return a function that runs the command line in the test's folder; it returns (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SIMFL_DATA", raising=False)
+class CommandLine:
+    """Runs the command line in the test's folder; a call returns (exit code, stdout, stderr)."""
 
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["simfl", *map(str, words)])
+    def __init__(self, monkeypatch, capsys):
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+
+    def __call__(self, *words):
+        self.monkeypatch.setattr(sys, "argv", ["simfl", *map(str, words)])
         often = gc.get_threshold()
         with pytest.raises(SystemExit) as left:
             cli.main()
         gc.set_threshold(*often)  # a process of one command collects rarely; a worker of thousands of tests would fill
-        shown = capsys.readouterr()
+        shown = self.capsys.readouterr()
         return left.value.code, shown.out, shown.err
 
-    return call
+    def printed(self, *words):
+        """Run a command that succeeds without a word on stderr, and return what it prints."""
+        code, out, err = self(*words)
+        assert (code, err) == (0, "")
+        return out
+
+    def result(self, *words):
+        """Return the result that a command prints as JSON."""
+        return json.loads(self.printed(*words, "--json"))["result"]
+
+    def refused(self, *words):
+        """Run a command that is refused in one line and prints nothing else, and return the line."""
+        code, out, err = self(*words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        return err
+
+
+@pytest.fixture
+def simfl_(monkeypatch, tmp_path, capsys):
+    """Return the command line in the test's folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SIMFL_DATA", raising=False)
+    return CommandLine(monkeypatch, capsys)

@@ -19,14 +19,12 @@ def path(tmp_path):
 
 
 def test_epsilons_are_printed_by_distance_or_by_pair(simfl_, path, tmp_path):
-    code, out, err = simfl_("privacy", "network", path)
-    assert (code, err) == (0, "")
+    out = simfl_.printed("privacy", "network", path)
     assert out.startswith("seen: what 6 observers know of 6 clients at delta = 0.0001\n")
     assert re.search(r"distance 1 +0\.\d+ +0 to 0\.\d+ over 12 pairs, by .*; as published 0\.\d+", out)
     assert re.search(r"distance 3 +0 +0 to 0\.\d+ over 6 pairs, by pairwise; as published 0", out)
     assert "as published (not certified)" in out
-    code, out, _ = simfl_("privacy", "network", path, "--coalition", "1, 2")
-    assert code == 0
+    out = simfl_.printed("privacy", "network", path, "--coalition", "1, 2")
     assert out.startswith("seen: what observer 1+2 knows of 4 clients")
     assert re.search(r"\n +3 for 1\+2 +0\.\d+ +by (local|pairwise); as published 0\.\d+, distance 1", out)
 
@@ -34,8 +32,7 @@ def test_epsilons_are_printed_by_distance_or_by_pair(simfl_, path, tmp_path):
 @pytest.mark.slow
 def test_tables_and_json_have_the_values_of_the_python_function(simfl_, path, tmp_path):
     words = ("privacy", "network", path, "--observer", 0, "--observer", "links", "--times", 2)
-    code, out, _ = simfl_(*words, "--json", "--out", tmp_path / "out")
-    assert code == 0
+    out = simfl_.printed(*words, "--json", "--out", tmp_path / "out")
     result = json.loads(out)["result"]
     assert result["gradients"] >= 24
     assert "its view with nobody" in result["assumptions"]["observer"]
@@ -49,8 +46,7 @@ def test_tables_and_json_have_the_values_of_the_python_function(simfl_, path, tm
 
 def test_messages_are_written_with_their_coefficients(simfl_, path, tmp_path):
     out = tmp_path / "out"
-    code, _, err = simfl_("privacy", "network", path, "--reconstruct", "--messages", "--out", out)
-    assert (code, err) == (0, "")
+    simfl_.printed("privacy", "network", path, "--reconstruct", "--messages", "--out", out)
     messages, gradients = (pd.read_parquet(out / f"knowledge_{name}.parquet") for name in ("messages", "gradients"))
     network = Network(load(path))
     assert len(messages) == len(network.knowledge.messages) == 24
@@ -84,15 +80,13 @@ def test_messages_are_written_with_their_coefficients(simfl_, path, tmp_path):
     ],
 )
 def test_bad_input_gives_one_line(simfl_, path, words, message):
-    code, out, err = simfl_("privacy", "network", path, *words)
-    assert (code, out) == (2, "")
+    err = simfl_.refused("privacy", "network", path, *words)
     assert err.startswith(message) or f" {message}" in err
     assert len(err.splitlines()) == 1
 
 
 def test_reconstruct_prints_clients_whose_gradients_are_solved_for(simfl_, path, tmp_path):
-    code, out, err = simfl_("privacy", "network", path, "--set", "privacy=null", "--reconstruct", "--out", tmp_path)
-    assert (code, err) == (0, "")
+    out = simfl_.printed("privacy", "network", path, "--set", "privacy=null", "--reconstruct", "--out", tmp_path)
     assert out.startswith("seen: whose gradients 6 observers can solve for, of ")
     table = pd.read_csv(tmp_path / "reconstruction.csv")
     near = table[table["distance"] == 1]

@@ -1,6 +1,5 @@
 """Audits of one observer of a network: bounds below the accounts, and broken noise refuted."""
 
-import json
 import re
 
 import numpy as np
@@ -174,13 +173,11 @@ def test_the_command_line_shows_the_report_of_an_observer(simfl_, tmp_path):
     path = tmp_path / "ring.yaml"
     path.write_text(TEXT)
     words = ("privacy", "audit", path, "--observer", 2, "--canaries", 300, "--in-place")
-    code, out, err = simfl_(*words)
-    assert (code, err) == (0, "")
+    out = simfl_.printed(*words)
     assert out.startswith("ring: audit of what 2 learns of client 0 at delta = ")
     assert re.search(r"gradients of the client +2 +of 4 are in them", out)
     assert re.search(r"certified +1\.\d+ +one example more or less; pairwise", out)
     assert "This audit detects noise off (in all of 3 audits with each fault). It may miss noise halved." in " ".join(
         out.split()
     )
-    code, out, _ = simfl_(*words, "--json", "--confidence", 0.9)
-    assert (code, json.loads(out)["result"]["confidence"]) == (0, 0.9)
+    assert simfl_.result(*words, "--confidence", 0.9)["confidence"] == 0.9

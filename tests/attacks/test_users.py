@@ -121,8 +121,7 @@ def test_correlated_noise_of_very_many_releases_is_not_taken_apart():
 def test_the_command_prints_verdicts_and_json(simfl_, tmp_path):
     path = tmp_path / "users.yaml"
     path.write_text(text(more=", participation: {min_separation: 2}"))
-    code, out, err = simfl_("privacy", "audit", path, "--canaries", 60)
-    assert (code, err) == (0, "")
+    out = simfl_.printed("privacy", "audit", path, "--canaries", 60)
     assert out.startswith("audited: audit of 200 users at delta = 0.001, 60 canaries")
     for words in ("rule broken", "too little of it", "lower bound, measured", "knows who is in which sum", "--json"):
         assert words in out

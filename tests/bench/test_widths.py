@@ -48,8 +48,7 @@ def test_the_table_marks_the_fastest(simfl_, monkeypatch):
         return [{"case": names[0], "workers": 16, "device": "cpu", "automatic": 16, "updates_per_s": rates}]
 
     monkeypatch.setattr(measuring, "run_widths", run_widths)
-    code, out, _ = simfl_("bench", "--widths")
-    assert code == 0
+    out = simfl_.printed("bench", "--widths")
     assert measured == list(MODELS)
     assert "1,000" in out
     assert "20,000*" in out
@@ -65,10 +64,8 @@ def test_the_table_marks_the_fastest(simfl_, monkeypatch):
     ],
 )
 def test_widths_exclude_quick_and_peers(simfl_, words, message):
-    code, _, err = simfl_("bench", *words)
-    assert code == 2
+    err = simfl_.refused("bench", *words)
     assert message in err
-    assert err.count("\n") == 1
 
 
 @pytest.mark.slow(but=["mnist"])

@@ -1,4 +1,3 @@
-import json
 import re
 
 import pytest
@@ -10,9 +9,8 @@ WORDS = ("privacy", "account", "--noise-multiplier", 2, "--steps", 1000, "--samp
 
 
 def test_accountants_are_printed_side_by_side(simfl_):
-    code, out, err = simfl_(*WORDS)
-    assert (code, err) == (0, "")
-    result = json.loads(simfl_(*WORDS, "--json")[1])["result"]
+    out = simfl_.printed(*WORDS)
+    result = simfl_.result(*WORDS)
     release = [(Release(2.0, 0.01), 1000)]
     for by, epsilon in result["epsilon"].items():
         assert epsilon == epsilon_of(release, 1e-5, accountant=by)
@@ -25,16 +23,13 @@ def test_accountants_are_printed_side_by_side(simfl_):
 
 def test_epsilon_of_a_run_of_the_paper_is_printed(simfl_):
     words = ("-z", 4.46628, "--steps", 3662, "--sampling-rate", 0.08192, "--sampling", "without_replacement")
-    code, out, _ = simfl_("privacy", "account", *words, "--neighbors", "replace_one", "--accountant", "pld", "--json")
-    assert code == 0
-    result = json.loads(out)["result"]
+    result = simfl_.result("privacy", "account", *words, "--neighbors", "replace_one", "--accountant", "pld")
     assert result["epsilon"] == {"pld": pytest.approx(14.2136, abs=5e-4)}
     assert result["epsilon_by_central_limit"] is None
 
 
 def test_one_gaussian_alone_is_exact(simfl_):
-    code, out, _ = simfl_("privacy", "account", "-z", 2, "--steps", 1, "--epsilon", 1)
-    assert code == 0
+    out = simfl_.printed("privacy", "account", "-z", 2, "--steps", 1, "--epsilon", 1)
     assert re.search(rf"epsilon, tightest +{gaussian_epsilon(1e-5, 0.5):.6g} +certified: exact", out)
     assert f"{gaussian_delta(1.0, 0.5):.6g}" in out
     assert "For comparison" not in out
@@ -42,16 +37,14 @@ def test_one_gaussian_alone_is_exact(simfl_):
 
 def test_above_an_epsilon_of_300_the_bound_in_place_of_distributions_is_named(simfl_):
     for rate, bound in ((0.3, "Renyi divergence"), (0.9999, "the epsilon without sampling")):
-        code, out, _ = simfl_("privacy", "account", "-z", 1, "--steps", 3000, "--sampling-rate", rate)
-        assert code == 0
+        out = simfl_.printed("privacy", "account", "-z", 1, "--steps", 3000, "--sampling-rate", rate)
         assert f"certified: by {bound}, since loss distributions are not" in " ".join(out.split())
 
 
 def test_without_noise_nothing_is_certified(simfl_):
-    code, out, _ = simfl_("privacy", "account", "-z", 0, "--steps", 3)
-    assert code == 0
+    out = simfl_.printed("privacy", "account", "-z", 0, "--steps", 3)
     assert out.count("∞  not certified: no noise protects") == 3
-    assert json.loads(simfl_("privacy", "account", "-z", 0, "--steps", 3, "--json")[1])["result"]["epsilon"] == {
+    assert simfl_.result("privacy", "account", "-z", 0, "--steps", 3)["epsilon"] == {
         "tightest": "inf",
         "renyi": "inf",
         "pld": "inf",
@@ -70,7 +63,5 @@ def test_without_noise_nothing_is_certified(simfl_):
     ],
 )
 def test_bad_input_is_rejected(simfl_, more, message):
-    code, out, err = simfl_(*WORDS, *more)
-    assert (code, out) == (2, "")
+    err = simfl_.refused(*WORDS, *more)
     assert err.startswith(message)
-    assert err.count("\n") == 1

@@ -8,9 +8,8 @@ from simfl.privacy.gaussian import analytic_std
 
 def test_noise_of_every_accountant_reaches_the_epsilon(simfl_):
     words = ("privacy", "calibrate", "--epsilon", 2, "--steps", 20)
-    code, out, err = simfl_(*words, "--clipping-norm", 0.5)
-    assert (code, err) == (0, "")
-    result = json.loads(simfl_(*words, "--json")[1])["result"]
+    out = simfl_.printed(*words, "--clipping-norm", 0.5)
+    result = simfl_.result(*words)
     for entry in result["accountants"].values():
         assert 1.99 < entry["epsilon"] <= 2.0
         assert f"{entry['noise_multiplier']:.6g}" in out
@@ -36,12 +35,11 @@ def test_sampling_needs_less_noise(simfl_):
 
 def test_closed_forms_have_the_numbers_of_the_theory_page(simfl_):
     words = ("privacy", "calibrate", "--steps", 1, "--accountant", "tightest")
-    code, out, _ = simfl_(*words, "--epsilon", 1, "--delta", 1 / 60000**2)
-    assert code == 0
+    out = simfl_.printed(*words, "--epsilon", 1, "--delta", 1 / 60000**2)
     assert re.search(r"z, analytic +5\.70504 +certified: exact", out)
     assert re.search(r"z, classical formula +6\.66743 +not proven for epsilon >= 1; really epsilon = 0\.849919", out)
     assert re.search(r"z, tightest +5\.70\d+ +certified", out)
-    code, out, _ = simfl_(*words, "--epsilon", 10)
+    out = simfl_.printed(*words, "--epsilon", 10)
     assert re.search(r"z, analytic +0\.499889 ", out)
     assert re.search(r"z, classical formula +0\.484481 ", out)
     assert "The classical formula gives too little noise here." in out
@@ -78,7 +76,5 @@ def test_one_pass_costs_one_release(simfl_):
     ],
 )
 def test_bad_input_is_rejected(simfl_, words, message):
-    code, out, err = simfl_("privacy", "calibrate", *words)
-    assert (code, out) == (2, "")
+    err = simfl_.refused("privacy", "calibrate", *words)
     assert err.startswith(message)
-    assert err.count("\n") == 1

@@ -112,8 +112,7 @@ def test_small_rates_need_a_small_mu():
 
 def test_the_advice_of_an_error_is_accepted(simfl_):
     words = USUAL["adp2sgd"].split()[2:]
-    code, _, err = simfl_("privacy", "adp2sgd", "--epsilon", "1", *words)
-    assert code == 2
+    err = simfl_.refused("privacy", "adp2sgd", "--epsilon", "1", *words)
     advised = re.search(r"at least epsilon = (\S+);", err)[1]
     assert simfl_("privacy", "adp2sgd", "--epsilon", advised, *words)[0] == 0
 

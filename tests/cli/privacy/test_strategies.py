@@ -7,9 +7,8 @@ WORDS = ("privacy", "strategies", "--epsilon", 4, "--delta", 1e-3, "--releases",
 
 @pytest.mark.slow
 def test_a_table_and_json_have_the_same_numbers(simfl_):
-    code, out, err = simfl_(*WORDS, "--at-most", 4, "--fraction", 0.3)
-    assert (code, err) == (0, "")
-    result = json.loads(simfl_(*WORDS, "--at-most", 4, "--fraction", 0.3, "--json")[1])["result"]
+    out = simfl_.printed(*WORDS, "--at-most", 4, "--fraction", 0.3)
+    result = simfl_.result(*WORDS, "--at-most", 4, "--fraction", 0.3)
     assert (result["at_most"], result["releases"]) == (4, 40)
     names = [plan["name"] for plan in result["strategies"]]
     for name in ("independent", "independent, drawn", "tree", "tree, restart_every: 5", "square_root, bands: 5"):

@@ -1,4 +1,3 @@
-import json
 import re
 
 import pytest
@@ -7,8 +6,7 @@ WORDS = ("privacy", "adp2sgd", "--clients", 16, "--examples", 3125, "--batch-siz
 
 
 def test_claim_and_accountant_stand_side_by_side(simfl_):
-    code, out, err = simfl_(*WORDS, "--epsilon", 10, "--epochs", 300)
-    assert (code, err) == (0, "")
+    out = simfl_.printed(*WORDS, "--epsilon", 10, "--epochs", 300)
     assert "T = 58,594" in out.splitlines()[0]
     assert re.search(r"noise on the mean, sigma +0\.0174464 ", out)
     assert re.search(r"noise on the sum, B sigma +4\.46628 ", out)
@@ -36,9 +34,7 @@ def test_a_claim_is_refuted_by_a_lower_bound_alone(simfl_, clients, examples, wo
 
 
 def test_json_has_everything(simfl_):
-    code, out, _ = simfl_(*WORDS, "--epsilon", 10, "--steps", 58594, "--json", "--dimension", 1000)
-    assert code == 0
-    result = json.loads(out)["result"]
+    result = simfl_.result(*WORDS, "--epsilon", 10, "--steps", 58594, "--dimension", 1000)
     assert result["theorem2"]["zeta"] == pytest.approx(2.23314, abs=5e-6)
     assert result["smallest_admissible_epsilon"] == pytest.approx(8.344, abs=5e-4)
     assert [row["claim_holds"] for row in result["accounted"]] == [False, True, True, True]
@@ -49,15 +45,13 @@ def test_json_has_everything(simfl_):
 def test_convergence_is_shown_on_request(simfl_):
     words = (*WORDS, "--epsilon", 10, "--epochs", 300)
     assert "Convergence" not in simfl_(*words)[1]
-    code, out, _ = simfl_(*words, "--dimension", 1000, "--mixing", "random_pair", "--staleness", 0)
-    assert code == 0
+    out = simfl_.printed(*words, "--dimension", 1000, "--mixing", "random_pair", "--staleness", 0)
     assert re.search(r"rho-bar +1589\.53 ", out)
     assert re.search(r"bound of Theorem 1 +\S+ +claim, after T steps", out)
 
 
 def test_violated_conditions_are_one_line(simfl_):
-    code, out, err = simfl_(*WORDS, "--epsilon", 8, "--epochs", 300)
-    assert (code, out) == (2, "")
+    err = simfl_.refused(*WORDS, "--epsilon", 8, "--epochs", 300)
     assert re.fullmatch(r"Theorem 2: condition \(7\) holds for no mu .*; expected at least epsilon = 8\.344; .*\n", err)
 
 

@@ -1,4 +1,3 @@
-import json
 import math
 import re
 
@@ -39,8 +38,7 @@ def words(first_size=16, examples=10_000, epsilon=2.0, sigma=5.0, epochs=10, *mo
 
 
 def test_example_3_has_the_numbers_of_the_paper(simfl_):
-    code, out, err = simfl_(*EXAMPLE_3, *AS_PRINTED, *QUICK, "--delta", 5.5e-8)
-    assert (code, err) == (0, "")
+    out = simfl_.printed(*EXAMPLE_3, *AS_PRINTED, *QUICK, "--delta", 5.5e-8)
     assert out.splitlines()[0] == "Sizes that grow like i^1, Theorem 4: 10,000 examples, 25,000 gradients"
     for line in (
         r"sizes, .* 16, 18, 19, …, 257 +25,027 gradients",
@@ -62,8 +60,7 @@ def test_example_3_has_the_numbers_of_the_paper(simfl_):
 
 
 def test_default_form_is_corrected(simfl_):
-    code, out, _ = simfl_(*EXAMPLE_3, *QUICK)
-    assert code == 0
+    out = simfl_.printed(*EXAMPLE_3, *QUICK)
     assert re.search(r"claim of Theorem 4 +3\.13039e-7 +with an integer lambda", out)
     assert re.search(r"K ≤ K\^- +holds", out)
     assert out.count("q (T+m)^p ≤ r0/sigma") == 1
@@ -71,8 +68,7 @@ def test_default_form_is_corrected(simfl_):
 
 def test_violated_conditions_are_reported(simfl_):
     """Example 1: K <= K* does not imply q (T + m)^p <= r0 / sigma."""
-    code, out, _ = simfl_(*words(16, 50_000, 2, 3, 100, "--form", "worked"))
-    assert code == 0
+    out = simfl_.printed(*words(16, 50_000, 2, 3, 100, "--form", "worked"))
     assert len(re.findall(r"q \(T\+m\)\^p ≤ r0/sigma +violated +0\.003\d+ > 0\.003663", out)) == 2
     assert "no proof here, as conditions of it are violated; --form corrected respects them" in out
     assert "The delta of the claim is above 1/N" in out
@@ -82,8 +78,7 @@ def test_violated_conditions_are_reported(simfl_):
 
 def test_too_small_a_budget_claims_nothing(simfl_):
     """Example 2: m/T = 0.65 eats the budget; Theorem 3 has no such factor."""
-    code, out, _ = simfl_(*words())
-    assert code == 0
+    out = simfl_.printed(*words())
     assert re.search(r"claim of Theorem 4 +1 ", out)
     assert re.search(r"2 ≤ budget\^2 +violated +2 > 0\.1679 \(an integer lambda\)", out)
     assert re.search(r"claim of Theorem 3 +3\.77513e-11 ", out)
@@ -93,26 +88,22 @@ def test_too_small_a_budget_claims_nothing(simfl_):
 
 @pytest.mark.slow
 def test_compare_shows_noise_of_constant_sizes(simfl_):
-    code, out, _ = simfl_(*EXAMPLE_3, *QUICK, "--compare")
-    assert code == 0
+    out = simfl_.printed(*EXAMPLE_3, *QUICK, "--compare")
     noises = [float(value) for value in re.findall(r"constant \d+, certified +([\d.]+) ", out)]
     assert noises == [pytest.approx(124.70, abs=0.05), pytest.approx(100.85, abs=0.05)]
     assert "Constant sizes of 136 need less noise in all for what is certified here." in out
 
 
 def test_gate_checks_condition_3(simfl_):
-    code, out, _ = simfl_(*EXAMPLE_3, *QUICK, "--gate", 1, "--clients", 5)
-    assert code == 0
+    out = simfl_.printed(*EXAMPLE_3, *QUICK, "--gate", 1, "--clients", 5)
     assert re.search(r"\(3\), delay of \(14\) +violated +185 > 6\.244 updates in round 2", out)
     assert re.search(r"rounds that violate it +183 ", out)
-    code, out, _ = simfl_(*words(1, 100_000, 2, 5, 0.1, "--power", 0, "--gate", 0))
+    out = simfl_.printed(*words(1, 100_000, 2, 5, 0.1, "--power", 0, "--gate", 0))
     assert re.search(r"\(3\), delay of \(14\) +(holds|violated)", out)
 
 
 def test_json_has_every_pass(simfl_):
-    code, out, _ = simfl_(*EXAMPLE_3, *AS_PRINTED, *QUICK, "--json", "--compare", "--gate", 1)
-    assert code == 0
-    result = json.loads(out)["result"]
+    result = simfl_.result(*EXAMPLE_3, *AS_PRINTED, *QUICK, "--compare", "--gate", 1)
     passes = result["plan"]["iterates"]
     assert [round(claim["rounds"]) for claim in passes] == [175, 193, 195]
     assert passes[-1]["claimed_delta"] == pytest.approx(5.502343985212556e-8, rel=1e-9)
@@ -127,18 +118,16 @@ def test_json_has_every_pass(simfl_):
 @pytest.mark.slow
 def test_replacement_costs_about_twice_the_epsilon_and_excess_gives_case_2(simfl_):
     both = [
-        json.loads(simfl_(*EXAMPLE_3, *QUICK, "--json", "--neighbors", relation)[1])["result"]["certified_epsilon"]
+        simfl_.result(*EXAMPLE_3, *QUICK, "--neighbors", relation)["certified_epsilon"]
         for relation in ("add_or_remove", "replace_one")
     ]
     assert 1.9 < both[1] / both[0] < 2.5
-    code, out, _ = simfl_(*words(8, 100_000, 0.05, 8, 60, "--excess", 1.5))
-    assert code == 0
+    out = simfl_.printed(*words(8, 100_000, 0.05, 8, 60, "--excess", 1.5))
     assert re.search(r"K\^\+ ≤ K +holds +4,000,000 ≤ 6,000,000 \(case 2\)", out)
 
 
 def test_between_the_cases_nothing_is_claimed(simfl_):
-    code, out, _ = simfl_(*words(16, 10_000, 1, 8, 2.5, "--r0", 0.36, "--excess", 1.0))
-    assert code == 0
+    out = simfl_.printed(*words(16, 10_000, 1, 8, 2.5, "--r0", 0.36, "--excess", 1.0))
     assert re.search(r"claim of Theorem 4 +– ", out)
     assert "where Theorem 6 claims nothing" in out
 
@@ -169,6 +158,5 @@ def test_output_fits_into_80_columns(simfl_, monkeypatch):
     ],
 )
 def test_bad_input_is_one_line(simfl_, call, message):
-    code, out, err = simfl_(*call)
-    assert (code, out) == (2, "")
+    err = simfl_.refused(*call)
     assert re.fullmatch(message + "\n", err)

@@ -1,4 +1,3 @@
-import json
 import math
 import re
 
@@ -12,10 +11,9 @@ from simfl.privacy.accounting import Release, epsilon_of
 @pytest.mark.slow
 def test_output_has_sizes_and_the_noise_of_theorem_3(simfl_):
     words = ("privacy", "sizes", "{kind: polynomial, a: 2, b: 10}", "--gradients", 5000, "--accountant", "renyi")
-    code, out, err = simfl_(*words, "--examples", 10_000, "--epsilon", 1)
-    assert (code, err) == (0, "")
+    out = simfl_.printed(*words, "--examples", 10_000, "--epsilon", 1)
     assert re.search(r"sizes +12, 14, 16, 18, 20, 22, …, \d+", out)
-    result = json.loads(simfl_(*words, "--examples", 10_000, "--epsilon", 1, "--json")[1])["result"]
+    result = simfl_.result(*words, "--examples", 10_000, "--epsilon", 1)
     sequence = PolynomialSizes(2.0, 1.0, 10.0)
     assert result["rounds"] == sequence.rounds_for(5000)
     assert result["sizes"] == sequence.first(result["rounds"])
@@ -39,7 +37,7 @@ def test_output_has_sizes_and_the_noise_of_theorem_3(simfl_):
     ],
 )
 def test_sizes_are_written_as_in_a_scenario(simfl_, words, first):
-    result = json.loads(simfl_("privacy", "sizes", *words, "--rounds", 3, "--json")[1])["result"]
+    result = simfl_.result("privacy", "sizes", *words, "--rounds", 3)
     assert (result["sizes"], result["noise"]) == (first, None)
 
 

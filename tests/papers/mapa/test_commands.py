@@ -1,4 +1,3 @@
-import json
 import re
 
 import pytest
@@ -7,8 +6,7 @@ WORDS = ("privacy", "mapa")
 
 
 def test_stages_and_the_cost_of_a_run_match_the_paper(simfl_):
-    code, out, err = simfl_(*WORDS)
-    assert (code, err) == (0, "")
+    out = simfl_.printed(*WORDS)
     assert "MAPA: epsilon = 0.1 per release, b = 12, K = 5, T = 15,000" in out.splitlines()[0]
     flat = re.sub(r"\s+", " ", out)
     assert "first sensitivity of the mean, dS 223.579 (12) at delta = 0.001" in flat
@@ -28,8 +26,7 @@ def test_stages_and_the_cost_of_a_run_match_the_paper(simfl_):
 
 
 def test_amplification_is_shown_where_the_client_has_a_size(simfl_):
-    code, out, _ = simfl_(*WORDS, "--examples", 12_000)
-    assert code == 0
+    out = simfl_.printed(*WORDS, "--examples", 12_000)
     amplified = re.sub(r"\s+", " ", out).partition("drawn at random from 12,000 examples, q = 0.001")[2]
     assert "epsilon of one release 0.000105165 " in amplified
     assert "added up 0.315496 " in amplified
@@ -37,9 +34,7 @@ def test_amplification_is_shown_where_the_client_has_a_size(simfl_):
 
 
 def test_json_has_everything(simfl_):
-    code, out, _ = simfl_(*WORDS, "--json", "--steps", 138, "--examples", 12_000, "--theta", 0.5)
-    assert code == 0
-    result = json.loads(out)["result"]
+    result = simfl_.result(*WORDS, "--steps", 138, "--examples", 12_000, "--theta", 0.5)
     assert [stage["steps"] for stage in result["stages"]] == [1, 2, 7, 26, 102]
     assert result["stages"][0]["table2_sensitivity"] == pytest.approx(526.98, abs=5e-3)
     assert result["total"]["releases"] == 28
@@ -50,24 +45,20 @@ def test_json_has_everything(simfl_):
 
 
 def test_the_exact_second_moment_makes_the_recipe_useless(simfl_):
-    code, out, _ = simfl_(*WORDS, "--second-moment", "exact")
-    assert code == 0
+    out = simfl_.printed(*WORDS, "--second-moment", "exact")
     flat = re.sub(r"\s+", " ", out)
     assert "P 2.28261e8" in flat
     assert "The first stage is longer than the run (12,176,942 updates): the recipe is of no use here." in flat
 
 
 def test_the_first_clip_may_be_given(simfl_):
-    code, out, _ = simfl_(*WORDS, "--initial-clip", 200, "--clients", 100, "--json")
-    assert code == 0
-    (first, *_) = json.loads(out)["result"]["stages"]
+    (first, *_) = simfl_.result(*WORDS, "--initial-clip", 200, "--clients", 100)["stages"]
     assert first["clipping_norm"] == pytest.approx(200, rel=1e-12)
     assert first["sensitivity"] == pytest.approx(400 / 12, rel=1e-12)
 
 
 def test_only_the_first_twelve_stages_are_listed(simfl_):
-    code, out, _ = simfl_(*WORDS, "--theta", 0.9)
-    assert code == 0
+    out = simfl_.printed(*WORDS, "--theta", 0.9)
     assert "T_s of stage 13," not in out
     assert re.search(r"stages in all +\d\d ", out)
 

@@ -1,4 +1,3 @@
-import json
 import re
 
 import pytest
@@ -7,8 +6,7 @@ LIBSVM = ("privacy", "proactive-dp", "--examples", 10000, "--epochs", 5)
 
 
 def test_the_table_has_claimed_and_certified_epsilons(simfl_):
-    code, out, err = simfl_(*LIBSVM, "--epsilon", 0.0497)
-    assert (code, err) == (0, "")
+    out = simfl_.printed(*LIBSVM, "--epsilon", 0.0497)
     assert out.splitlines()[0] == ("Proactive DP, Theorem B.4: 10,000 examples, 50,000 gradients, delta = 0.0001")
     for label, value, note in (
         ("noise multiplier, sigma", r"19\.3038", "noise on the sum over clipping norm"),
@@ -41,7 +39,7 @@ def test_the_table_fits_a_narrow_terminal(simfl_, monkeypatch):
 
 
 def test_one_shot_gamma_gives_the_tables_of_the_paper(simfl_):
-    code, out, _ = simfl_(
+    out = simfl_.printed(
         "privacy",
         "proactive-dp",
         "--examples",
@@ -53,16 +51,13 @@ def test_one_shot_gamma_gives_the_tables_of_the_paper(simfl_):
         "--gamma",
         "one-shot",
     )
-    assert code == 0
     assert re.search(r"^  batch size, s +406 ", out, re.MULTILINE)
     assert re.search(r"^  gamma +9\.22475 +one-shot; ", out, re.MULTILINE)
     assert re.search(r"^  certified, Poisson +0\.1071\d* ", out, re.MULTILINE)
 
 
 def test_json_has_plan_conditions_and_epsilons(simfl_):
-    code, out, _ = simfl_(*LIBSVM, "--noise-multiplier", 19.3, "--exact", "--json")
-    assert code == 0
-    result = json.loads(out)["result"]
+    result = simfl_.result(*LIBSVM, "--noise-multiplier", 19.3, "--exact")
     assert result["plan"]["batch"] == 31
     assert result["plan"]["gamma"] == pytest.approx(3.13102, abs=5e-6)
     assert [condition["name"] for condition in result["plan"]["conditions"]] == ["(32)", "(33)", "(34)", "(35)"]
@@ -84,8 +79,7 @@ def test_earlier_rounds_count(simfl_):
         "--epsilon",
         0.5,
     )
-    code, out, err = simfl_(*words, "--done", "31x1612", "--done", "20x3")
-    assert (code, err) == (0, "")
+    out = simfl_.printed(*words, "--done", "31x1612", "--done", "20x3")
     assert re.search(r"^  batch size, s +66 ", out, re.MULTILINE)
     assert re.search(r"^  rounds +303 +and one more with a batch of 2 *$", out, re.MULTILINE)
     assert re.search(r"^  rounds altogether, T +1,919 +before: 1,612 of 31, 3 of 20 *$", out, re.MULTILINE)
@@ -109,7 +103,7 @@ def test_without_epsilon_the_noise_sets_the_budget_of_all_rounds(simfl_):
         "--done",
         "31x1612",
     )
-    result = json.loads(simfl_(*words, "--json")[1])["result"]
+    result = simfl_.result(*words)
     assert result["claimed_epsilon"] == pytest.approx(0.187966, abs=5e-7)
 
 
@@ -134,8 +128,7 @@ def test_without_epsilon_the_noise_sets_the_budget_of_all_rounds(simfl_):
     ],
 )
 def test_a_condition_that_fails_is_an_error_of_one_line(simfl_, words, message):
-    code, out, err = simfl_("privacy", "proactive-dp", "--examples", 10000, *words)
-    assert (code, out) == (2, "")
+    err = simfl_.refused("privacy", "proactive-dp", "--examples", 10000, *words)
     assert re.fullmatch(message + r"\n", err)
 
 
@@ -170,6 +163,5 @@ def test_a_condition_that_fails_is_an_error_of_one_line(simfl_, words, message):
     ],
 )
 def test_wrong_arguments_are_errors_of_one_line(simfl_, words, message):
-    code, out, err = simfl_("privacy", "proactive-dp", "--examples", 10000, *words)
-    assert (code, out) == (2, "")
+    err = simfl_.refused("privacy", "proactive-dp", "--examples", 10000, *words)
     assert re.fullmatch(rf"privacy proactive-dp: {message}\n", err)

@@ -1,4 +1,3 @@
-import json
 import re
 
 import pytest
@@ -29,16 +28,14 @@ def digits(tmp_path):
 
 @pytest.mark.parametrize("command", ["plan", "utility-graph"])
 def test_a_missing_scenario_is_an_error(simfl_, tmp_path, command):
-    code, out, err = simfl_("privacy", command)
-    assert (code, out) == (2, "")
+    err = simfl_.refused("privacy", command)
     assert err == f"simfl privacy {command}: Missing argument 'SCENARIO'; see simfl privacy {command} --help\n"
     assert [path.name for path in tmp_path.iterdir()] == ["digits.yaml"]
 
 
 @pytest.mark.slow
 def test_a_planned_scenario_runs_and_spends_the_certified_epsilon(simfl_, tmp_path):
-    code, out, err = simfl_("privacy", "plan", *QUICK)
-    assert (code, err) == (0, "")
+    out = simfl_.printed("privacy", "plan", *QUICK)
     assert re.search(r"^  epsilon +\S+ +claim of Theorem B\.4 at delta 0\.00069541", out, re.MULTILINE)
     certified = float(re.search(r"^  epsilon +(\S+) +certified at delta", out, re.MULTILINE)[1])
     low, high = (float(re.search(rf"expected at {word} +([\d.]+)%", out)[1]) for word in ("least", "most"))
@@ -59,9 +56,7 @@ def test_a_planned_scenario_runs_and_spends_the_certified_epsilon(simfl_, tmp_pa
 
 def test_comments_state_the_plan_the_claim_and_the_certified_epsilon(simfl_, tmp_path):
     (tmp_path / "planned.yaml").write_text("replaced")
-    code, out, _ = simfl_("privacy", "plan", *QUICK, "--set", "description=mine", "--json", "--force")
-    assert code == 0
-    plan = json.loads(out)["result"]["plan"]
+    plan = simfl_.result("privacy", "plan", *QUICK, "--set", "description=mine", "--force")["plan"]
     text = (tmp_path / "planned.yaml").read_text()
     comments = [line for line in text.splitlines() if line.startswith("#")]
     for pattern in (
@@ -82,17 +77,15 @@ def test_a_stored_graph_gives_the_same_plan(simfl_, tmp_path):
     options = ("digits.yaml", "--epochs", 6, *loss, "--graph", "graph", "--draws", 4, "--out", "again.yaml")
     assert simfl_("privacy", "plan", *options)[0] == 0
     assert (tmp_path / "again.yaml").read_text() == (tmp_path / "planned.yaml").read_text()
-    code, _, err = simfl_(
+    err = simfl_.refused(
         "privacy", "plan", "digits.yaml", "--epochs", 7, *loss, "--graph", "graph", "--out", "other.yaml"
     )
-    assert code == 2
     assert "found another epochs" in err
 
 
 def test_a_file_is_not_replaced_without_force(simfl_, tmp_path):
     (tmp_path / "planned.yaml").write_text("mine")
-    code, _, err = simfl_("privacy", "plan", *QUICK)
-    assert code == 2
+    err = simfl_.refused("privacy", "plan", *QUICK)
     assert err == "planned.yaml: the file exists; choose another name, or --force to replace it\n"
     assert (tmp_path / "planned.yaml").read_text() == "mine"
 
@@ -104,7 +97,7 @@ def test_a_plan_keeps_the_rest_of_the_scenario(simfl_, tmp_path):
         "topology: complete\nstop: {epochs: 6, accuracy: 0.99}\n"
         "privacy: {mechanism: gaussian, clipping_norm: 9, neighbors: replace_one}\n"
     )
-    code, out, _ = simfl_(
+    out = simfl_.printed(
         "privacy",
         "plan",
         "base.yaml",
@@ -117,7 +110,6 @@ def test_a_plan_keeps_the_rest_of_the_scenario(simfl_, tmp_path):
         "--target-loss",
         0.6,
     )
-    assert code == 0
     assert "adpsgd: the rounds of each client are an outcome" in out
     planned, base = load(tmp_path / "planned.yaml"), load(tmp_path / "base.yaml")
     assert planned.algorithm.kind == "adpsgd"
@@ -129,7 +121,6 @@ def test_a_plan_keeps_the_rest_of_the_scenario(simfl_, tmp_path):
 
 
 def test_an_impossible_loss_is_an_error_of_one_line(simfl_, tmp_path):
-    code, out, err = simfl_("privacy", "plan", *QUICK[:-1], 0.001)
-    assert (code, out) == (2, "")
+    err = simfl_.refused("privacy", "plan", *QUICK[:-1], 0.001)
     assert re.match(r"target loss: expected an accuracy of at least .*\n$", err)
     assert not (tmp_path / "planned.yaml").exists()

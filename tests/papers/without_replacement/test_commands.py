@@ -1,4 +1,3 @@
-import json
 import re
 
 import pytest
@@ -7,8 +6,7 @@ WORDS = ("privacy", "without-replacement", "--examples", 60000, "--batch-size", 
 
 
 def test_the_command_prints_noise_and_epsilons(simfl_):
-    code, out, err = simfl_(*WORDS, "--epsilon", 1, "--models", 10)
-    assert (code, err) == (0, "")
+    out = simfl_.printed(*WORDS, "--epsilon", 1, "--models", 10)
     assert "delta = 2.77778e-10" in out.splitlines()[0]
     assert re.search(r"Algorithm 1, std\(N\) +0\.266697 +claim of Theorem 2", out)
     assert re.search(r"scaled, std\(eta N\) +0\.0266697 ", out)
@@ -20,25 +18,21 @@ def test_the_command_prints_noise_and_epsilons(simfl_):
 
 
 def test_records_at_several_nodes_and_exact_noise_are_printed(simfl_):
-    code, out, _ = simfl_(*WORDS[:3], 1200000, "--batch-size", 50, "--epsilon", 1, "--copies", 20, "--json")
-    assert code == 0
-    assert json.loads(out)["result"]["joint"] == {"models": 1, "copies": 20, "epsilon": pytest.approx(4.18, abs=5e-3)}
-    code, out, _ = simfl_(*WORDS, "--epsilon", 11, "--calibration", "analytic", "--json")
-    assert json.loads(out)["result"]["algorithm1"]["exact_epsilon"] == pytest.approx(11)
-    code, out, _ = simfl_(*WORDS, "--epsilon", 11)
+    joint = simfl_.result(*WORDS[:3], 1200000, "--batch-size", 50, "--epsilon", 1, "--copies", 20)["joint"]
+    assert joint == {"models": 1, "copies": 20, "epsilon": pytest.approx(4.18, abs=5e-3)}
+    result = simfl_.result(*WORDS, "--epsilon", 11, "--calibration", "analytic")
+    assert result["algorithm1"]["exact_epsilon"] == pytest.approx(11)
+    out = simfl_.printed(*WORDS, "--epsilon", 11)
     assert "at 11 it is too little: use --calibration analytic" in out
 
 
 def test_bounds_are_printed_on_request(simfl_):
-    code, out, _ = simfl_(*WORDS, "--epsilon", 1, "--dimension", 50)
-    assert code == 0
+    out = simfl_.printed(*WORDS, "--epsilon", 1, "--dimension", 50)
     assert re.search(r"Theorem 3, Algorithm 1 +0\.386879 +claim; start", out)
     assert "Theorem 6, Algorithm 2" in out
-    code, out, _ = simfl_(*WORDS, "--epsilon", 1, "--dimension", 50, "--as-printed", "--json")
-    result = json.loads(out)["result"]["convergence"]
+    result = simfl_.result(*WORDS, "--epsilon", 1, "--dimension", 50, "--as-printed")["convergence"]
     assert result["theorem3"]["bound"] == pytest.approx(0.212617, abs=5e-7)
-    code, out, _ = simfl_(*WORDS, "--epsilon", 1, "--dimension", 50, "--l2", 1e-4, "--json")
-    result = json.loads(out)["result"]
+    result = simfl_.result(*WORDS, "--epsilon", 1, "--dimension", 50, "--l2", 1e-4)
     assert list(result["convergence"]) == ["theorem4"]
     assert result["loss"] == {"lipschitz": 2.0, "smoothness": 1.0001, "strong_convexity": 1e-4}
 
