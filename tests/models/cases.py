@@ -7,10 +7,12 @@ results at once, and everything between them is NumPy.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from simfl.models import AbstractModel, build_model
@@ -137,3 +139,27 @@ def batch_of(model: AbstractModel, size: int, seed: int = 0) -> tuple[np.ndarray
     if model.num_classes:
         return x, generator.integers(0, model.num_classes, size).astype(np.int32)
     return x, generator.normal(size=size).astype(np.float32)
+
+
+def parts_of(params: jax.Array, shapes: Iterable[tuple[int, ...]]) -> list[jax.Array]:
+    """The arrays of these shapes that a vector has one after the other."""
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    return [part.reshape(shape) for part, shape in zip(jnp.split(params, ends[:-1]), shapes, strict=True)]
+
+
+def convolved(h: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
+    """Convolve [b, channels, side, side] by XLA, examples first."""
+    return jax.lax.conv_general_dilated(h, weights, (1, 1), "VALID") + bias[:, None, None]
+
+
+def pooled(h: jax.Array) -> jax.Array:
+    """Average squares of four by XLA."""
+    return jax.lax.reduce_window(h, 0.0, jax.lax.add, (1, 1, 2, 2), (1, 1, 2, 2), "VALID") / 4
+
+
+def checked_size(model: AbstractModel, size: int) -> None:
+    """Assert how many parameters a model for CIFAR-10 has, and the shape of its logits, without a computation."""
+    assert model.size == size
+    assert jax.eval_shape(model.init, KEY).shape == (size,)
+    shapes = jax.ShapeDtypeStruct((size,), np.float32), jax.ShapeDtypeStruct((5, 32, 32, 3), np.float32)
+    assert jax.eval_shape(model.predict, *shapes).shape == (5, 10)

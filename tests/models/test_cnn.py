@@ -10,21 +10,17 @@ import pytest
 
 from simfl.models import build_model
 
-from .cases import initial, quick_jit
+from .cases import convolved, initial, parts_of, pooled, quick_jit
 
 
 def reference(params: jax.Array, images: jax.Array) -> jax.Array:
     """The network on images [b, side, side, c], examples first, with XLA's convolutions and pooling."""
     channels, last = images.shape[-1], ((images.shape[1] - 4) // 2 - 4) // 2
     shapes = [(10, channels, 5, 5), (10,), (10, 10, 5, 5), (10,), (10, 10 * last * last), (10,)]
-    arrays = []
-    for shape in shapes:
-        arrays.append(params[: math.prod(shape)].reshape(shape))
-        params = params[math.prod(shape) :]
+    arrays = parts_of(params, shapes)
     h = images.transpose(0, 3, 1, 2)
     for weights, bias in (arrays[0:2], arrays[2:4]):
-        h = jax.lax.conv_general_dilated(h, weights, (1, 1), "VALID") + bias[:, None, None]
-        h = jax.nn.relu(jax.lax.reduce_window(h, 0.0, jax.lax.add, (1, 1, 2, 2), (1, 1, 2, 2), "VALID") / 4)
+        h = jax.nn.relu(pooled(convolved(h, weights, bias)))
     return h.reshape(h.shape[0], -1) @ arrays[4].T + arrays[5]
 
 
@@ -49,16 +45,3 @@ def test_the_first_convolution_comes_first() -> None:
     """Noise on it alone is noise on the first parameters."""
     model = build_model("cnn", input_shape=(28, 28), num_classes=10)
     assert model.layers[0].size == 260
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"input_shape": (28, 28), "filters": (10,)}, r"^cnn: filters: expected two integers > 0, found \(10,\)$"),
-        ({"input_shape": (28, 30)}, r"^cnn: input_shape: expected square images"),
-        ({"input_shape": (28, 28), "activation": "rleu"}, r"^cnn: activation: expected one of relu, tanh"),
-    ],
-)
-def test_wrong_filters_shapes_and_activations_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_model("cnn", num_classes=10, **options)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from simfl.models import MODELS as REGISTRY
+from simfl.models import AbstractModel
 
 from .cases import (
     DENSE,
@@ -27,6 +28,15 @@ from .cases import (
 
 WEIGHT = np.array([1, 1, 0, 1, 0.5, 1], dtype=np.float32)
 every_model = pytest.mark.parametrize("name", MODELS)
+some_models = pytest.mark.slow(but=["softmax", "mlp", "linear"])
+Case = tuple[AbstractModel, np.ndarray, np.ndarray, np.ndarray]
+
+
+@pytest.fixture
+def case(name: str) -> Case:
+    """A model, parameters away from zero, and a batch."""
+    model = MODELS[name]
+    return model, params_of(model), *batch_of(model, len(WEIGHT))
 
 
 def close(actual: np.ndarray, expected: np.ndarray, tolerance: float = 2e-5) -> None:
@@ -39,12 +49,10 @@ def test_every_registered_model_is_covered() -> None:
     assert len({model.summary for model in REGISTRY.values()}) == len(REGISTRY)
 
 
-@pytest.mark.slow(but=["softmax", "mlp", "linear"])
+@some_models
 @every_model
-def test_sums_and_norms_equal_automatic_differentiation(name: str) -> None:
-    model = MODELS[name]
-    params = params_of(model)
-    x, y = batch_of(model, len(WEIGHT))
+def test_sums_and_norms_equal_automatic_differentiation(case: Case) -> None:
+    model, params, x, y = case
     gradients = plain_gradients(model, params, x, y)
     norms = np.linalg.norm(gradients.astype(np.float64), axis=1)
     # The smallest bound clips every example, the median some, the largest none.
@@ -56,14 +64,13 @@ def test_sums_and_norms_equal_automatic_differentiation(name: str) -> None:
         close(plain, WEIGHT @ gradients)
         close(clipped / clipping_norm, plain_clipped_sum(gradients, WEIGHT, clipping_norm) / clipping_norm)
         assert np.linalg.norm(clipped) <= clipping_norm * WEIGHT.sum() * (1 + 1e-5)
+    close(all_gradients(model, params, x, y, WEIGHT, np.float32(np.inf))[1], plain, 1e-6)
 
 
-@pytest.mark.slow(but=["softmax", "mlp", "linear"])
+@some_models
 @every_model
-def test_one_example_is_clipped_to_the_bound(name: str) -> None:
-    model = MODELS[name]
-    params = params_of(model)
-    x, y = batch_of(model, len(WEIGHT))
+def test_one_example_is_clipped_to_the_bound(case: Case) -> None:
+    model, params, x, y = case
     norms = all_gradients(model, params, x, y, WEIGHT, np.float32(1.0))[2]
     for i in np.flatnonzero(norms > 1e-12)[:2]:
         only = np.eye(len(WEIGHT), dtype=np.float32)[i]
@@ -71,21 +78,10 @@ def test_one_example_is_clipped_to_the_bound(name: str) -> None:
         np.testing.assert_allclose(np.linalg.norm(clipped), norms[i] / 3, rtol=1e-4)
 
 
-@pytest.mark.slow(but=["softmax", "mlp", "linear"])
+@some_models
 @every_model
-def test_an_infinite_bound_does_not_clip(name: str) -> None:
-    model = MODELS[name]
-    params = params_of(model)
-    plain, clipped, _ = all_gradients(model, params, *batch_of(model, len(WEIGHT)), WEIGHT, np.float32(np.inf))
-    close(clipped, plain, 1e-6)
-
-
-@pytest.mark.slow(but=["softmax", "mlp", "linear"])
-@every_model
-def test_gradient_is_that_of_the_loss(name: str) -> None:
-    model = MODELS[name]
-    params = params_of(model)
-    x, y = batch_of(model, len(WEIGHT))
+def test_gradient_is_that_of_the_loss(case: Case) -> None:
+    model, params, x, y = case
     full = all_gradients(model, params, x, y, WEIGHT, np.float32(1.0))[0] / WEIGHT.sum() + np.float32(model.l2) * params
     if not model.convolutional:
         close(full, quick_jit(jax.grad(model.loss))(params, x, y, WEIGHT))
@@ -95,22 +91,19 @@ def test_gradient_is_that_of_the_loss(name: str) -> None:
     np.testing.assert_allclose(difference, 2 * float(full @ step), rtol=2e-2)
 
 
-@pytest.mark.slow(but=["softmax", "mlp", "linear"])
+@some_models
 @every_model
-def test_loss_is_the_weighted_mean_plus_the_penalty(name: str) -> None:
-    model = MODELS[name]
-    params = params_of(model)
-    _, losses, _, loss = outputs(model, params, *batch_of(model, len(WEIGHT)), WEIGHT)
+def test_loss_is_the_weighted_mean_plus_the_penalty(case: Case) -> None:
+    model, params, x, y = case
+    _, losses, _, loss = outputs(model, params, x, y, WEIGHT)
     penalty = 0.5 * model.l2 * np.sum(params.astype(np.float64) ** 2)
     np.testing.assert_allclose(loss, WEIGHT @ losses / WEIGHT.sum() + penalty, rtol=1e-5)
 
 
-@pytest.mark.slow(but=["softmax", "mlp", "linear"])
+@some_models
 @every_model
-def test_padding_contributes_exactly_zero(name: str) -> None:
-    model = MODELS[name]
-    params = params_of(model)
-    x, y = batch_of(model, len(WEIGHT))
+def test_padding_contributes_exactly_zero(case: Case) -> None:
+    model, params, x, y = case
     garbage = x.copy()
     garbage[2] = 3e4 * x[2] - 1e5
     expected = all_gradients(model, params, x, y, WEIGHT, np.float32(0.3))
@@ -123,7 +116,7 @@ def test_padding_contributes_exactly_zero(name: str) -> None:
     assert not np.any(nothing[1])
 
 
-@pytest.mark.slow(but=["softmax", "mlp", "linear"])
+@some_models
 @pytest.mark.parametrize("name", DENSE)
 def test_vmap_over_clients_equals_one_at_a_time(name: str) -> None:
     model = MODELS[name]
@@ -137,7 +130,7 @@ def test_vmap_over_clients_equals_one_at_a_time(name: str) -> None:
         close(together[k], alone)
 
 
-@pytest.mark.slow(but=["softmax", "mlp", "linear"])
+@some_models
 @every_model
 def test_init_depends_on_the_key_alone(name: str) -> None:
     model = MODELS[name]
@@ -151,10 +144,8 @@ def test_init_depends_on_the_key_alone(name: str) -> None:
 
 
 @every_model
-def test_predictions_have_the_promised_shape(name: str) -> None:
-    model = MODELS[name]
-    params = params_of(model)
-    x, y = batch_of(model, len(WEIGHT))
+def test_predictions_have_the_promised_shape(case: Case) -> None:
+    model, params, x, y = case
     predictions, losses, correct, _ = outputs(model, params, x, y, WEIGHT)
     shapes = {"linear": (6,), "logistic": (6,), "quadratic": (6, 4)}
     assert predictions.shape == shapes.get(model.kind, (6, model.num_classes))
@@ -178,13 +169,11 @@ def test_models_are_values() -> None:
     assert len(set(MODELS.values())) == len(MODELS)
 
 
-@pytest.mark.slow(but=["softmax", "mlp", "linear"])
+@some_models
 @every_model
-def test_a_gradient_that_is_not_finite_contributes_exactly_zero_and_is_counted(name: str) -> None:
+def test_a_gradient_that_is_not_finite_contributes_exactly_zero_and_is_counted(case: Case) -> None:
     """A norm that overflows float32 though the gradient is finite, and gradients of infinities and NaN."""
-    model = MODELS[name]
-    params = params_of(model)
-    x, y = batch_of(model, len(WEIGHT))
+    model, params, x, y = case
     if not model.tokens:
         x[1], x[4] = 1e20 * x[1], 3e38 * np.sign(x[4])
         x[2] = 3e38  # padding, which does not count

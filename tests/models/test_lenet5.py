@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +9,7 @@ import pytest
 
 from simfl.models import build_model
 
-from .cases import initial, quick_jit
+from .cases import convolved, initial, parts_of, pooled, quick_jit
 
 
 @quick_jit
@@ -19,14 +17,10 @@ def reference(params: jax.Array, images: jax.Array) -> jax.Array:
     """The network on 32 x 32 images [b, 32, 32, c], examples first, with XLA's convolutions and pooling."""
     channels = images.shape[-1]
     shapes = [(6, channels, 5, 5), (6,), (16, 6, 5, 5), (16,), (120, 400), (120,), (84, 120), (84,), (10, 84), (10,)]
-    arrays = []
-    for shape in shapes:
-        arrays.append(params[: math.prod(shape)].reshape(shape))
-        params = params[math.prod(shape) :]
+    arrays = parts_of(params, shapes)
     h = images.transpose(0, 3, 1, 2)
     for weights, bias in (arrays[0:2], arrays[2:4]):
-        h = jax.lax.conv_general_dilated(h, weights, (1, 1), "VALID") + bias[:, None, None]
-        h = jax.lax.reduce_window(jnp.tanh(h), 0.0, jax.lax.add, (1, 1, 2, 2), (1, 1, 2, 2), "VALID") / 4
+        h = pooled(jnp.tanh(convolved(h, weights, bias)))
     h = h.reshape(h.shape[0], -1)
     for weights, bias in (arrays[4:6], arrays[6:8]):
         h = jnp.tanh(h @ weights.T + bias)

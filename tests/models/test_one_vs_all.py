@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simfl.models import build_model
 from tests.models.cases import KEY, MODELS, quick_jit
 
 WHOLE = MODELS["one_vs_all"]
@@ -32,9 +31,4 @@ def test_its_parameters_losses_and_gradients_are_those_of_its_tasks_one_after_th
     assert np.array_equal(quick_jit(WHOLE.correct)(params, x, y) == 1.0, scores.argmax(axis=1) == y)
     assert WHOLE.size == 4 * task.size == 28
     assert task.l2 == WHOLE.l2
-
-
-def test_a_single_label_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^one_vs_all: expected data with 2 or more classes, found 0"):
-        build_model("one_vs_all", input_shape=(3,), num_classes=0)
     assert not np.any(quick_jit(WHOLE.init)(KEY))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 from simfl.models import build_model
 
-from .cases import KEY, MODELS, initial, quick_jit
+from .cases import MODELS, checked_size, initial, quick_jit
 
 RESNET18 = {"blocks": 2, "channels": (64, 128, 256, 512), "normalized_projections": True}
 
@@ -21,12 +20,7 @@ RESNET18 = {"blocks": 2, "channels": (64, 128, 256, 512), "normalized_projection
 def test_the_number_of_parameters_is_as_documented(options: dict[str, Any], size: int) -> None:
     """ResNet-18 has as many as the usual one for CIFAR-10 with batch normalization."""
     model = build_model("resnet", input_shape=(32, 32, 3), num_classes=10, **options)
-    assert model.size == size
-    assert jax.eval_shape(model.init, KEY).shape == (size,)
-    outputs = jax.eval_shape(
-        model.predict, jax.ShapeDtypeStruct((size,), np.float32), jax.ShapeDtypeStruct((5, 32, 32, 3), np.float32)
-    )
-    assert outputs.shape == (5, 10)
+    checked_size(model, size)
 
 
 def test_examples_do_not_influence_each_other() -> None:

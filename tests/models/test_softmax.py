@@ -1,4 +1,4 @@
-"""Softmax regression: closed-form clipping for drawn shapes, and where the naive formulas break."""
+"""Softmax regression, and the perceptron: closed-form clipping for drawn shapes; and where the naive formulas break."""
 
 from __future__ import annotations
 
@@ -7,34 +7,42 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfl.models import build_model
+from simfl.models import AbstractModel, build_model
 
 from .cases import all_gradients, initial, outputs, plain_clipped_sum, plain_gradients, quick_jit
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     # Few shapes, many values: each new shape is compiled.
-    shape=st.sampled_from([(1, 2, 1), (12, 3, 5), (7, 6, 4), (3, 5, 8)]),
-    intercept=st.booleans(),
-    spread=st.sampled_from([0.0, 0.1, 1.0, 30.0]),
+    built=st.sampled_from(
+        [
+            *((build_model("softmax", input_shape=(p,), num_classes=c, intercept=own), b)
+              for p, c, b in ((1, 2, 1), (12, 3, 5), (7, 6, 4), (3, 5, 8)) for own in (True, False)),
+            *((build_model("mlp", input_shape=(p,), num_classes=c, hidden=hidden, activation=kind), b)
+              for p, hidden, c, b in ((1, (1,), 2, 1), (4, (3, 6, 2), 5, 6)) for kind in ("relu", "tanh")),
+        ]
+    ),
+    spread=st.sampled_from([0.0, 0.1, 1.0, 5.0, 30.0]),
     clipping_norm=st.floats(1e-3, 1e3),
     seed=st.integers(0, 2**32 - 1),
-)
+)  # fmt: skip
 def test_clipping_equals_its_closed_form(
-    shape: tuple[int, int, int], intercept: bool, spread: float, clipping_norm: float, seed: int
+    built: tuple[AbstractModel, int], spread: float, clipping_norm: float, seed: int
 ) -> None:
-    features, classes, batch = shape
-    model = build_model("softmax", input_shape=(features,), num_classes=classes, intercept=intercept)
+    model, batch = built
+    if model.kind == "mlp":  # its gradients are products of many parameters
+        spread, clipping_norm = min(spread, 5.0), min(max(clipping_norm, 1e-2), 1e2)
     generator = np.random.default_rng(seed)
     params = (spread * generator.normal(size=model.size)).astype(np.float32)
-    x = generator.normal(size=(batch, features)).astype(np.float32)
-    y = generator.integers(0, classes, batch).astype(np.int32)
+    x = generator.normal(size=(batch, *model.input_shape)).astype(np.float32)
+    y = generator.integers(0, model.num_classes, batch).astype(np.int32)
     weight = generator.integers(0, 2, batch).astype(np.float32)
     expected = plain_clipped_sum(plain_gradients(model, params, x, y), weight, clipping_norm)
     _, actual, _ = all_gradients(model, params, x, y, weight, np.float32(clipping_norm))
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5 * max(1.0, np.abs(expected).max()))
+    exact = 1e-5 if model.kind == "softmax" else 1e-4
+    np.testing.assert_allclose(actual, expected, rtol=10 * exact, atol=exact * max(1.0, np.abs(expected).max()))
     assert np.linalg.norm(actual) <= clipping_norm * weight.sum() * (1 + 1e-5)
 
 

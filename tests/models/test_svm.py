@@ -51,8 +51,3 @@ def test_at_zero_every_example_is_within_the_margin() -> None:
     x, y = batch_of(model, 6)
     _, losses, _, _ = outputs(model, np.zeros(24, np.float32), x, y, np.ones(6, np.float32))
     np.testing.assert_array_equal(losses, 1.0)
-
-
-def test_an_unknown_loss_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^svm: loss_kind: expected one of crammer_singer, one_vs_rest, found 'hing'"):
-        build_model("svm", input_shape=(5,), num_classes=4, loss_kind="hing")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 import pytest
 
 from simfl.models import build_model
 from simfl.models.vgg import largest_of_four
 
-from .cases import KEY
+from .cases import checked_size
 
 
 @pytest.mark.parametrize(("depth", "convolutions", "size"), [(11, 8, 9_228_362), (19, 16, 20_035_018)])
@@ -17,12 +16,7 @@ def test_the_number_of_parameters_is_as_documented(depth: int, convolutions: int
     """Those of the usual networks for CIFAR-10, less the biases of their convolutions."""
     model = build_model("vgg", input_shape=(32, 32, 3), num_classes=10, depth=depth)
     assert (len(model.layers) - 1) // 2 == convolutions
-    assert model.size == size
-    assert jax.eval_shape(model.init, KEY).shape == (size,)
-    outputs = jax.eval_shape(
-        model.predict, jax.ShapeDtypeStruct((size,), np.float32), jax.ShapeDtypeStruct((5, 32, 32, 3), np.float32)
-    )
-    assert outputs.shape == (5, 10)
+    checked_size(model, size)
 
 
 @pytest.mark.parametrize("side", [1, 4, 5])
