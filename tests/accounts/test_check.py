@@ -108,20 +108,13 @@ def test_the_epsilon_of_one_release_is_less_than_that_of_all():
     assert math.isnan(checked("{mechanism: laplace_l2_radius_only, claim: per_release}").findings[0].account)
 
 
-@pytest.mark.parametrize(
-    ("privacy", "options", "message"),
-    [
-        ("null", {}, "privacy: expected a privacy section to check"),
-        ("{noise_multiplier: 1}", {"stop": "{time: 1 s}"}, "stop: expected epochs or updates"),
-        ("{noise_multiplier: 1, claim: per_release}", {}, "found per_release, which is the claim of Laplace noise"),
-        ("{mechanism: laplace_l2, claim: adp2sgd}", {}, "found adp2sgd, which is about Gaussian noise"),
-        (
-            "{mechanism: gaussian_unclipped, claim: proactive_dp}",
-            {},
-            "found proactive_dp, which is about Gaussian noise",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("privacy", "options", "message"), [
+    ("null", {}, "privacy: expected a privacy section to check"),
+    ("{noise_multiplier: 1}", {"stop": "{time: 1 s}"}, "stop: expected epochs or updates"),
+    ("{noise_multiplier: 1, claim: per_release}", {}, "found per_release, which is the claim of Laplace noise"),
+    ("{mechanism: laplace_l2, claim: adp2sgd}", {}, "found adp2sgd, which is about Gaussian noise"),
+    ("{mechanism: gaussian_unclipped, claim: proactive_dp}", {}, "found proactive_dp, which is about Gaussian noise"),
+])  # fmt: skip
 def test_scenarios_that_cannot_be_checked_are_refused(privacy, options, message):
     with pytest.raises(ScenarioError, match=message):
         checked(privacy, **options)

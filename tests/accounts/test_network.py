@@ -213,22 +213,16 @@ def test_a_run_and_its_scenario_have_the_same_account(tmp_path):
     pd.testing.assert_frame_equal(of_run, expected)
 
 
-@pytest.mark.parametrize(
-    ("content", "options", "message"),
-    [
-        (scenario(stop={"updates": 9, "accuracy": 0.5}), {}, r"stop\.accuracy: expected a run that ends at a time"),
-        ({**scenario(), "privacy": None}, {}, r"privacy: expected a mechanism to account for, found none"),
-        (
-            {**scenario(), "privacy": {"mechanism": "laplace_l2", "clipping_norm": 1.0, "epsilon_per_release": 0.1}},
-            {},
-            r"privacy\.mechanism: expected gradients that are clipped, with Gaussian noise, found 'laplace_l2'",
-        ),
-        (scenario(options={"sampling": "with_replacement"}), {}, r"privacy: not certified: sampling with_replacement"),
-        (scenario(), {"observers": [6]}, r"observer: expected a client, 0 to 5, or \"links\", found 6"),
-        (scenario(), {"sees": "neighbor_sums"}, r"expected an algorithm whose nodes add up several messages"),
-        (scenario(), {"times": 0}, r"times: expected an integer >= 1, found 0"),
-    ],
-)
+@pytest.mark.parametrize(("content", "options", "message"), [
+    (scenario(stop={"updates": 9, "accuracy": 0.5}), {}, r"stop\.accuracy: expected a run that ends at a time"),
+    ({**scenario(), "privacy": None}, {}, r"privacy: expected a mechanism to account for, found none"),
+    ({**scenario(), "privacy": {"mechanism": "laplace_l2", "clipping_norm": 1.0, "epsilon_per_release": 0.1}}, {},
+     r"privacy\.mechanism: expected gradients that are clipped, with Gaussian noise, found 'laplace_l2'"),
+    (scenario(options={"sampling": "with_replacement"}), {}, r"privacy: not certified: sampling with_replacement"),
+    (scenario(), {"observers": [6]}, r"observer: expected a client, 0 to 5, or \"links\", found 6"),
+    (scenario(), {"sees": "neighbor_sums"}, r"expected an algorithm whose nodes add up several messages"),
+    (scenario(), {"times": 0}, r"times: expected an integer >= 1, found 0"),
+])  # fmt: skip
 def test_unsupported_scenarios_are_refused_in_one_line(content, options, message):
     with pytest.raises(ScenarioError, match=message) as caught:
         network(content, **options)
@@ -241,20 +235,13 @@ class Silent(ADPSGD):
     kind = "silent"
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "message"),
-    [
-        (
-            {"kind": "tests.accounts.test_network:Silent"},
-            r"algorithm\.kind: expected an algorithm of simfl's, found tests\.",
-        ),
-        (
-            {"kind": "adpsgd", "optimizer": {"kind": "momentum", "state": {"average": True}}},
-            r"algorithm\.optimizer\.state: ",
-        ),
-        ({"kind": "adpsgd", "optimizer": {"kind": "momentum", "clip_norm": 1.0}}, r"algorithm\.optimizer: "),
-    ],
-)
+@pytest.mark.parametrize(("algorithm", "message"), [
+    ({"kind": "tests.accounts.test_network:Silent"},
+     r"algorithm\.kind: expected an algorithm of simfl's, found tests\."),
+    ({"kind": "adpsgd", "optimizer": {"kind": "momentum", "state": {"average": True}}},
+     r"algorithm\.optimizer\.state: "),
+    ({"kind": "adpsgd", "optimizer": {"kind": "momentum", "clip_norm": 1.0}}, r"algorithm\.optimizer: "),
+])  # fmt: skip
 def test_state_outside_of_messages_is_refused(algorithm, message):
     with pytest.raises(ScenarioError, match=message):
         Network({**scenario(), "algorithm": {"batch_size": 16, **algorithm}})

@@ -63,22 +63,17 @@ def test_messages_are_written_with_their_coefficients(simfl_, path, tmp_path):
         np.testing.assert_array_equal(row, expected[one.sent_s, one.source, one.target])
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--observer", 6), "observer: expected a client, 0 to 5, or \"links\", found '6'"),
-        (("--coalition", ""), "observer: expected a client, 0 to 5, or \"links\", found ''"),
-        (("--observer", "²"), "observer: expected a client, 0 to 5, or \"links\", found '²'"),
-        (
-            ("--coalition", "0,1,2,3,4,5"),
-            "observer: expected at least one client that is not an observer, found all clients",
-        ),
-        (("--set", "algorithm.optimizer=adam"), "algorithm.optimizer: expected none, found one"),
-        (("--set", "stop.accuracy=0.5"), "stop.accuracy: expected a run that ends at a time"),
-        (("--messages",), "--messages: expected --out FOLDER with it, found none"),
-        (("--set", "privacy=null"), "privacy: expected a mechanism to account for, found none"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (("--observer", 6), "observer: expected a client, 0 to 5, or \"links\", found '6'"),
+    (("--coalition", ""), "observer: expected a client, 0 to 5, or \"links\", found ''"),
+    (("--observer", "²"), "observer: expected a client, 0 to 5, or \"links\", found '²'"),
+    (("--coalition", "0,1,2,3,4,5"),
+     "observer: expected at least one client that is not an observer, found all clients"),
+    (("--set", "algorithm.optimizer=adam"), "algorithm.optimizer: expected none, found one"),
+    (("--set", "stop.accuracy=0.5"), "stop.accuracy: expected a run that ends at a time"),
+    (("--messages",), "--messages: expected --out FOLDER with it, found none"),
+    (("--set", "privacy=null"), "privacy: expected a mechanism to account for, found none"),
+])  # fmt: skip
 def test_bad_input_gives_one_line(simfl_, path, words, message):
     err = simfl_.refused("privacy", "network", path, *words)
     assert err.startswith(message) or f" {message}" in err

@@ -316,17 +316,12 @@ def test_a_curve_is_certified_point_by_point():
     assert not curve(composition, math.inf, 1e-5, "add_or_remove")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"canaries": 1439}, "canaries: expected at most 1438 in place, the examples of client 0, found 1439"),
-        ({"client": 1}, "client: expected 0 to 0, found 1"),
-        (
-            {"scenario_options": {"privacy": "{mechanism: gaussian_update}"}},
-            "privacy.mechanism: expected a mechanism that protects examples, found gaussian_update",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"canaries": 1439}, "canaries: expected at most 1438 in place, the examples of client 0, found 1439"),
+    ({"client": 1}, "client: expected 0 to 0, found 1"),
+    ({"scenario_options": {"privacy": "{mechanism: gaussian_update}"}},
+     "privacy.mechanism: expected a mechanism that protects examples, found gaussian_update"),
+])  # fmt: skip
 def test_unsupported_scenarios_are_refused(options, message):
     with pytest.raises(ScenarioError, match=message):
         audited(**options)

@@ -77,22 +77,17 @@ def test_bad_input_gives_one_line(simfl_, written):
     assert "privacy audit: confidence: expected a number between 0 and 1, found 2.0" in err
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, "This audit detects noise off, noise halved, clipping off, noise times 0.7, noise of +-1,"),
-        (
-            {"sees": {"noise off": True, "noise halved": False}},
-            "detects noise off (in all of 3 audits with each fault). It may miss noise halved.",
-        ),
-        ({"noise_missing": True}, "Noise is missing: the releases are smaller than the declared noise alone would be."),
-        ({"noise_of_other_law": True}, "Noise is not of the declared law: the numbers with noise alone"),
-        ({"noise_dependent": True}, "Noise is not drawn afresh: noise of two releases, or of two coordinates of a"),
-        ({"releases": 3, "complete": False}, "The audit failed: it received fewer releases than the ledger counted"),
-        ({"releases": 5, "complete": False}, "The ledger counted fewer releases than the audit"),
-        ({"releases": 0, "accounted": 0}, "The client released nothing"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "said"), [
+    ({}, "This audit detects noise off, noise halved, clipping off, noise times 0.7, noise of +-1,"),
+    ({"sees": {"noise off": True, "noise halved": False}},
+     "detects noise off (in all of 3 audits with each fault). It may miss noise halved."),
+    ({"noise_missing": True}, "Noise is missing: the releases are smaller than the declared noise alone would be."),
+    ({"noise_of_other_law": True}, "Noise is not of the declared law: the numbers with noise alone"),
+    ({"noise_dependent": True}, "Noise is not drawn afresh: noise of two releases, or of two coordinates of a"),
+    ({"releases": 3, "complete": False}, "The audit failed: it received fewer releases than the ledger counted"),
+    ({"releases": 5, "complete": False}, "The ledger counted fewer releases than the audit"),
+    ({"releases": 0, "accounted": 0}, "The client released nothing"),
+])  # fmt: skip
 def test_every_verdict_is_printed(simfl_, written, monkeypatch, changes, said):
     report = dataclasses.replace(correct_report(), **changes)
     monkeypatch.setattr("simfl.attacks.audit.audit", lambda *words, **options: report)

@@ -228,19 +228,13 @@ def test_an_account_of_fewer_releases_than_heard_does_not_pass(monkeypatch):
     assert (report.releases, report.accounted, report.complete, report.passed) == (8, 4, False, False)
 
 
-@pytest.mark.parametrize(
-    ("kind", "said", "message"),
-    [
-        ("fedavg", {"privacy": UPDATE}, "privacy.mechanism: expected a mechanism that protects examples"),
-        ("fedbuff", {"privacy": UPDATE, "options": NOISY_SERVER}, "algorithm.noise: expected noise that clients add"),
-        ("async_fl", {"options": ", step_size: 0.001, mask: 2"}, "algorithm.mask: expected 1, found 2"),
-        (
-            "async_fl",
-            {"options": ", step_size: 0.001, local_steps: true", "privacy": REPLACED},
-            "algorithm.kind: expected an algorithm whose clients send gradients",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("kind", "said", "message"), [
+    ("fedavg", {"privacy": UPDATE}, "privacy.mechanism: expected a mechanism that protects examples"),
+    ("fedbuff", {"privacy": UPDATE, "options": NOISY_SERVER}, "algorithm.noise: expected noise that clients add"),
+    ("async_fl", {"options": ", step_size: 0.001, mask: 2"}, "algorithm.mask: expected 1, found 2"),
+    ("async_fl", {"options": ", step_size: 0.001, local_steps: true", "privacy": REPLACED},
+     "algorithm.kind: expected an algorithm whose clients send gradients"),
+])  # fmt: skip
 def test_unsupported_algorithms_are_refused_in_one_line(kind, said, message):
     """tests/attacks/test_adversary.py tests the refusal of gradients that clients keep."""
     with pytest.raises(ScenarioError, match=message) as refused:

@@ -101,21 +101,13 @@ def test_distant_nodes_solve_for_nothing_and_noise_hides_examples():
     assert noisy.batches[0].correlations[0] < 0.9
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
-    [
-        (TEXT, {"client": 5}, "--client: expected 0 to 4, found 5"),
-        (TEXT, {"client": 1}, "--observer: expected another node than client 1"),
-        (TEXT, {"observer": "server"}, "observer: expected a client, 0 to 4"),
-        (
-            TEXT.replace(
-                "decentralized_sgd, batch_size: 1, step_size: 0.1, sampling: shuffle", "fedavg, batch_size: 4"
-            ),
-            {},
-            "algorithm.kind: expected an algorithm whose clients send gradients, found fedavg",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "options", "message"), [
+    (TEXT, {"client": 5}, "--client: expected 0 to 4, found 5"),
+    (TEXT, {"client": 1}, "--observer: expected another node than client 1"),
+    (TEXT, {"observer": "server"}, "observer: expected a client, 0 to 4"),
+    (TEXT.replace("decentralized_sgd, batch_size: 1, step_size: 0.1, sampling: shuffle", "fedavg, batch_size: 4"), {},
+     "algorithm.kind: expected an algorithm whose clients send gradients, found fedavg"),
+])  # fmt: skip
 def test_unsupported_scenarios_are_refused(text, options, message):
     with pytest.raises(ScenarioError, match=message):
         invert_run(loads(text), **{"observer": 1, "client": 0, **options})

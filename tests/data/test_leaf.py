@@ -68,34 +68,22 @@ def test_without_a_test_part_a_share_is_set_aside(tmp_path: Path) -> None:
     assert data.groups.tolist() == [owners[int(x[0])] for x in data.train_x]
 
 
-@pytest.mark.parametrize(
-    ("users", "changes", "message"),
-    [
-        (
-            FEMNIST,
-            {"num_samples": [2, 2]},
-            r"train/a\.json: user 'f0_02': expected 2 examples, as num_samples says, found 1 x",
-        ),
-        (FEMNIST, {"num_samples": [2]}, r"a\.json: expected users, num_samples and user_data, found something else"),
-        (FEMNIST, {"users": ["f1_07", "nobody"]}, r"a\.json: user 'nobody': expected lists x and y in user_data"),
-        ({**FEMNIST, "empty": ([], [])}, {}, r"a\.json: user 'empty': found no examples; remove the user"),
-        ({"a": ([[1.0], [1.0, 2.0]], [0, 1])}, {}, "expected examples that are lists of numbers, all as long"),
-        ({"a": ([["a word"]], [0])}, {}, "expected examples that are lists of numbers"),
-        ({"a": (["abc", "abcd"], ["a", "b"])}, {}, "expected texts of one length, found 3 and 4 characters"),
-        ({"a": (["abc", "abd"], ["a", "bc"])}, {}, "expected texts with the character that follows each"),
-        ({"a": ([[1.0], [float("nan")]], [0, 1])}, {}, "example 1: features must be finite"),
-        (
-            FEMNIST,
-            {"users": ["f0_02", "f1_07", "f0_02"], "num_samples": [1, 2, 1]},
-            r"a\.json: expected each user once, found 'f0_02' twice; remove one",
-        ),
-        (
-            FEMNIST,
-            {"users": ["f0_02"], "num_samples": [1]},
-            r"expected all users of user_data in users, found no 'f1_07'",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("users", "changes", "message"), [
+    (FEMNIST, {"num_samples": [2, 2]},
+     r"train/a\.json: user 'f0_02': expected 2 examples, as num_samples says, found 1 x"),
+    (FEMNIST, {"num_samples": [2]}, r"a\.json: expected users, num_samples and user_data, found something else"),
+    (FEMNIST, {"users": ["f1_07", "nobody"]}, r"a\.json: user 'nobody': expected lists x and y in user_data"),
+    ({**FEMNIST, "empty": ([], [])}, {}, r"a\.json: user 'empty': found no examples; remove the user"),
+    ({"a": ([[1.0], [1.0, 2.0]], [0, 1])}, {}, "expected examples that are lists of numbers, all as long"),
+    ({"a": ([["a word"]], [0])}, {}, "expected examples that are lists of numbers"),
+    ({"a": (["abc", "abcd"], ["a", "b"])}, {}, "expected texts of one length, found 3 and 4 characters"),
+    ({"a": (["abc", "abd"], ["a", "bc"])}, {}, "expected texts with the character that follows each"),
+    ({"a": ([[1.0], [float("nan")]], [0, 1])}, {}, "example 1: features must be finite"),
+    (FEMNIST, {"users": ["f0_02", "f1_07", "f0_02"], "num_samples": [1, 2, 1]},
+     r"a\.json: expected each user once, found 'f0_02' twice; remove one"),
+    (FEMNIST, {"users": ["f0_02"], "num_samples": [1]},
+     r"expected all users of user_data in users, found no 'f1_07'"),
+])  # fmt: skip
 def test_bad_files_are_refused(tmp_path: Path, users: dict[str, Any], changes: dict[str, Any], message: str) -> None:
     write(tmp_path / "train", "a.json", users, **changes)
     with pytest.raises(DataError, match=message) as refused:

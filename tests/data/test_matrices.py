@@ -73,33 +73,20 @@ def test_rows_of_each_client_are_those_of_the_archive(tmp_path, kind):
         np.testing.assert_array_equal(cubes.train_y, (y.reshape(-1) > 0).astype(int))
 
 
-@pytest.mark.parametrize(
-    ("kind", "change", "line"),
-    [
-        ("quadratic", {"A": None}, "missing key A; found b"),
-        (
-            "quadratic",
-            {"b": np.zeros((4, 3))},
-            r"expected A of shape \[n, d, d\] and b of shape \[n, d\], found \(5, 3",
-        ),
-        ("quadratic", {"A": np.tri(3)[None].repeat(5, 0)}, r"A: expected symmetric matrices, found A\[0\] that is not"),
-        (
-            "quadratic",
-            {"A": np.zeros((5, 3, 3))},
-            "A: expected a positive definite mean of all matrices, as a single optimum needs, found the least",
-        ),
-        ("quadratic", {"client": np.zeros(3)}, r"client: expected a value for each of 5 examples, found shape \(3,\)"),
-        ("quadratic", {"b": np.full((5, 3), np.nan)}, "b: example 0: features must be finite"),
-        (
-            "linear",
-            {"x": np.zeros((5, 3)), "y": np.zeros(5)},
-            "missing key client, the client of each of 5 examples; add",
-        ),
-        ("linear", {"x": np.zeros((5, 3)), "y": np.zeros(4)}, r"expected x of shape \[clients, examples, features\]"),
-        ("logistic", {"x": np.zeros((2, 2, 3)), "y": np.full((2, 2), 7)}, "expected labels 0 and 1, or -1 and 1, of a"),
-        ("linear", {"A": None, "b": None}, "expected the keys x and y; found z"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "change", "line"), [
+    ("quadratic", {"A": None}, "missing key A; found b"),
+    ("quadratic", {"b": np.zeros((4, 3))}, r"expected A of shape \[n, d, d\] and b of shape \[n, d\], found \(5, 3"),
+    ("quadratic", {"A": np.tri(3)[None].repeat(5, 0)}, r"A: expected symmetric matrices, found A\[0\] that is not"),
+    ("quadratic", {"A": np.zeros((5, 3, 3))},
+     "A: expected a positive definite mean of all matrices, as a single optimum needs, found the least"),
+    ("quadratic", {"client": np.zeros(3)}, r"client: expected a value for each of 5 examples, found shape \(3,\)"),
+    ("quadratic", {"b": np.full((5, 3), np.nan)}, "b: example 0: features must be finite"),
+    ("linear", {"x": np.zeros((5, 3)), "y": np.zeros(5)},
+     "missing key client, the client of each of 5 examples; add"),
+    ("linear", {"x": np.zeros((5, 3)), "y": np.zeros(4)}, r"expected x of shape \[clients, examples, features\]"),
+    ("logistic", {"x": np.zeros((2, 2, 3)), "y": np.full((2, 2), 7)}, "expected labels 0 and 1, or -1 and 1, of a"),
+    ("linear", {"A": None, "b": None}, "expected the keys x and y; found z"),
+])  # fmt: skip
 def test_wrong_archives_are_refused_in_a_line(tmp_path, forms, kind, change, line):
     arrays = {key: value for key, value in {**forms, **change}.items() if value is not None}
     with pytest.raises(DataError, match=line) as caught:
@@ -159,22 +146,13 @@ def test_a_problem_with_owners_gives_each_owner_to_a_client(tmp_path, forms):
     assert {"path", "owners", "heterogeneity"}.isdisjoint(old)
 
 
-@pytest.mark.parametrize(
-    ("data", "line"),
-    [
-        (
-            {"path": "a.npz", "samples": 5},
-            "data.samples: expected nothing beside 'path', found 5; remove samples or path: the problem is that of the "
-            "file",
-        ),
-        (
-            {"path": "a.npz", "dimension": 5},
-            "data.dimension: expected nothing beside 'path', found 5; remove dimension",
-        ),
-        ({"heterogeneity": 2.0}, "data.heterogeneity: expected 0 without owners, found 2; add owners: their number"),
-        ({"samples": 5, "owners": 6}, "data.owners: expected at most samples, which is 5, found 6; draw more samples"),
-    ],
-)
+@pytest.mark.parametrize(("data", "line"), [
+    ({"path": "a.npz", "samples": 5}, "data.samples: expected nothing beside 'path', found 5; remove samples or "
+     "path: the problem is that of the file"),
+    ({"path": "a.npz", "dimension": 5}, "data.dimension: expected nothing beside 'path', found 5; remove dimension"),
+    ({"heterogeneity": 2.0}, "data.heterogeneity: expected 0 without owners, found 2; add owners: their number"),
+    ({"samples": 5, "owners": 6}, "data.owners: expected at most samples, which is 5, found 6; draw more samples"),
+])  # fmt: skip
 def test_contradictions_are_refused_in_a_line(data, line):
     with pytest.raises(ScenarioError) as caught:
         simfl.load(scenario(**data))

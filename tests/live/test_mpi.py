@@ -136,27 +136,19 @@ def test_missing_mpi_is_an_error_of_one_line(monkeypatch):
         launching.check_mpi()
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        (
-            {"algorithm": {"kind": "sgp"}},
-            "algorithm.kind: live: expected one of sync_sgd, .*, found sgp; use",
-        ),
-        ({"algorithm": {"kind": "adpsgd", "exchange": "atomic"}}, "algorithm.exchange: live: expected messages"),
-        ({"algorithm": {"kind": "fedasync", "concurrency": 1}}, "algorithm.concurrency: live: expected null"),
-        ({"algorithm": {"kind": "adpsgd", "optimizer": "adam"}}, "algorithm.optimizer: live: expected sgd"),
-        ({"algorithm": {"kind": "fedasync", "optimizer": "momentum"}}, "algorithm.optimizer: live: expected sgd"),
-        ({"privacy": {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0}}, "privacy: live"),
-        ({"links": {"partitions": [{"groups": [[0]], "until": 1.0}]}}, "links.partitions: live"),
-        ({"server": {"offline": [[0.1, 0.2]]}, "algorithm": {"kind": "fedasync"}}, "server.offline: live"),
-        ({"stop": {"updates": 10, "accuracy": 0.9}}, "stop.accuracy: live"),
-        (
-            {"availability": [{"clients": [1], "join": 1.0}]},
-            "availability: live: expected clients that come back, found 1",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changes", "problem"), [
+    ({"algorithm": {"kind": "sgp"}}, "algorithm.kind: live: expected one of sync_sgd, .*, found sgp; use"),
+    ({"algorithm": {"kind": "adpsgd", "exchange": "atomic"}}, "algorithm.exchange: live: expected messages"),
+    ({"algorithm": {"kind": "fedasync", "concurrency": 1}}, "algorithm.concurrency: live: expected null"),
+    ({"algorithm": {"kind": "adpsgd", "optimizer": "adam"}}, "algorithm.optimizer: live: expected sgd"),
+    ({"algorithm": {"kind": "fedasync", "optimizer": "momentum"}}, "algorithm.optimizer: live: expected sgd"),
+    ({"privacy": {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0}}, "privacy: live"),
+    ({"links": {"partitions": [{"groups": [[0]], "until": 1.0}]}}, "links.partitions: live"),
+    ({"server": {"offline": [[0.1, 0.2]]}, "algorithm": {"kind": "fedasync"}}, "server.offline: live"),
+    ({"stop": {"updates": 10, "accuracy": 0.9}}, "stop.accuracy: live"),
+    ({"availability": [{"clients": [1], "join": 1.0}]},
+     "availability: live: expected clients that come back, found 1"),
+])  # fmt: skip
 def test_scenarios_that_cannot_run_live_are_rejected(changes, problem):
     with pytest.raises(ScenarioError, match=problem):
         support.check(assemble(scenario(**changes)))

@@ -129,27 +129,21 @@ def test_a_mask_is_a_tree_or_a_function(mask):
     assert made(Changed(trained=mask)).size == CLASSES * SIZE
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            3,
-            r"expected an object with init\(key\) and losses\(params, x, y\), found a int without init; simfl",
-        ),
-        (Changed(losses=None), "found a Changed without losses"),
-        (Changed(init=lambda key: {}), "expected parameters that are trained, found none of 0 leaves"),
-        (Changed(init=lambda key: [jnp.ones(2), jnp.arange(3)]), r"init: 1: expected floats, found int32: it cannot"),
-        (Changed(init=lambda: 3), r"init raised TypeError: .* takes 0 positional arguments"),
-        (Changed(trained={"w": True}), "trained: expected True or False for each part .* found another tree"),
-        (Changed(trained={"w": 1, "b": True}), "trained: expected True or False .*, found 1"),
-        (Changed(trained=False), "expected parameters that are trained, found none of 2 leaves"),
-        (Changed(losses=lambda p, x, y: p["q"]), r"losses raised KeyError: 'q' in .*test_own\.py:\d+$"),
-        (Changed(losses=lambda p, x, y: p["w"] @ x), r"losses raised TypeError: dot_general .* in .*test_own\.py:\d+$"),
-        (Changed(metrics=lambda p, x, y: x), r"metrics: expected a dictionary of names"),
-        (Changed(metrics=lambda p, x, y: {"a b": y}), r"metrics: expected a dictionary of names, words of letters"),
-        (Changed(metrics=lambda p, x, y: {"mae": x.sum()}), r"mae: expected one .*, f32\[4\], found float32\[\]"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    (3, r"expected an object with init\(key\) and losses\(params, x, y\), found a int without init; simfl"),
+    (Changed(losses=None), "found a Changed without losses"),
+    (Changed(init=lambda key: {}), "expected parameters that are trained, found none of 0 leaves"),
+    (Changed(init=lambda key: [jnp.ones(2), jnp.arange(3)]), r"init: 1: expected floats, found int32: it cannot"),
+    (Changed(init=lambda: 3), r"init raised TypeError: .* takes 0 positional arguments"),
+    (Changed(trained={"w": True}), "trained: expected True or False for each part .* found another tree"),
+    (Changed(trained={"w": 1, "b": True}), "trained: expected True or False .*, found 1"),
+    (Changed(trained=False), "expected parameters that are trained, found none of 2 leaves"),
+    (Changed(losses=lambda p, x, y: p["q"]), r"losses raised KeyError: 'q' in .*test_own\.py:\d+$"),
+    (Changed(losses=lambda p, x, y: p["w"] @ x), r"losses raised TypeError: dot_general .* in .*test_own\.py:\d+$"),
+    (Changed(metrics=lambda p, x, y: x), r"metrics: expected a dictionary of names"),
+    (Changed(metrics=lambda p, x, y: {"a b": y}), r"metrics: expected a dictionary of names, words of letters"),
+    (Changed(metrics=lambda p, x, y: {"mae": x.sum()}), r"mae: expected one .*, f32\[4\], found float32\[\]"),
+])  # fmt: skip
 def test_an_object_that_is_not_a_model_is_one_line(given, message):
     with pytest.raises(ScenarioError, match=rf"^model: net: .*{message}|^model: net: {message}") as caught:
         made(given)

@@ -65,20 +65,13 @@ def test_labels_have_only_the_words_that_distinguish_runs(make_run):
     assert label_runs(runs) == ["AD-PSGD, run 001", "AD-PSGD, run 002"]
 
 
-@pytest.mark.parametrize(
-    ("x", "y", "x_label", "y_label"),
-    [
-        ("updates", "test_loss", "updates", "test loss"),
-        ("epochs", "bytes_sent", "epochs", "data sent by all clients (MB)"),
-        ("bytes", "wall_s", "data sent by all clients (MB)", "wall time (ms)"),
-        (
-            "time",
-            "epsilon",
-            "virtual time (s)",
-            "largest ε over clients,\nbefore the end an upper bound\n(δ = 1e-05, one more or less)",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("x", "y", "x_label", "y_label"), [
+    ("updates", "test_loss", "updates", "test loss"),
+    ("epochs", "bytes_sent", "epochs", "data sent by all clients (MB)"),
+    ("bytes", "wall_s", "data sent by all clients (MB)", "wall time (ms)"),
+    ("time", "epsilon", "virtual time (s)",
+     "largest ε over clients,\nbefore the end an upper bound\n(δ = 1e-05, one more or less)"),
+])  # fmt: skip
 def test_axes_carry_units(make_run, x, y, x_label, y_label):
     ax = simfl.plot(make_run(privacy=noisy(1.0)), x=x, y=y)
     assert (ax.get_xlabel(), ax.get_ylabel()) == (x_label, y_label)

@@ -25,37 +25,27 @@ def of_users(plan, cohorts=10, **terms):
     return assumptions(ledger, Releases([3, 3], cohorts=cohorts))
 
 
-@pytest.mark.parametrize(
-    ("words", "name", "text"),
-    [
-        (assumed(), "draws", "each client draws its mini-batches (poisson), and the adversary does not know them"),
-        (assumed(amplification=False), "draws", "none is assumed to be secret: the adversary may know the order"),
-        (assumed("shuffle", neighbors="replace_one"), "draws", "the adversary may know the order of examples"),
-        (assumed("shuffle", neighbors="replace_one"), "neighbors", "one example replaced; all else"),
-        (assumed(unit="client"), "draws", "all data of a client are in each of its releases"),
-        (assumed(unit="client"), "neighbors", "one client adds nothing"),
-        (assumed(uncounted=("this", "that")), "holders", "each example is at one client; not counted: this; nor that"),
-        (assumed(uncounted=(OF_HOLDERS,)), "holders", f"not counted: {OF_HOLDERS}"),
-        (
-            assumed(unit="client", uncounted=("this",)),
-            "holders",
-            "no other client has the same data; not counted: this",
-        ),
-        (assumed(), "floating point", "may tell more"),
-        (assumed(view="global_hidden"), "trust", "the senders of updates stay hidden"),
-        (of_users(CohortPlan(1.0)), "draws", "the adversary may know who is in which sum"),
-        (of_users(CohortPlan(1.0)), "trust", "the server sees updates without noise"),
-        (of_users(CohortPlan(1.0)), "numbers", "the number of enrolled users, 2,"),
-        (
-            of_users(CohortPlan(1.0, adaptive=AdaptiveNorm(0.1, 0.5, 0.2, 2.0, 9.0))),
-            "numbers",
-            "are public; so are clipping norms",
-        ),
-        (of_users(CohortPlan(1.0, 0.5, 10, None)), "draws", "neither from times nor from names"),
-        (of_users(CohortPlan(1.0, 0.5, 10, None)), "availability", "all enrolled users are online throughout"),
-        (of_users(CohortPlan(1.0, 0.5, 11, None)), "availability", "do not depend on what the data say"),
-    ],
-)
+@pytest.mark.parametrize(("words", "name", "text"), [
+    (assumed(), "draws", "each client draws its mini-batches (poisson), and the adversary does not know them"),
+    (assumed(amplification=False), "draws", "none is assumed to be secret: the adversary may know the order"),
+    (assumed("shuffle", neighbors="replace_one"), "draws", "the adversary may know the order of examples"),
+    (assumed("shuffle", neighbors="replace_one"), "neighbors", "one example replaced; all else"),
+    (assumed(unit="client"), "draws", "all data of a client are in each of its releases"),
+    (assumed(unit="client"), "neighbors", "one client adds nothing"),
+    (assumed(uncounted=("this", "that")), "holders", "each example is at one client; not counted: this; nor that"),
+    (assumed(uncounted=(OF_HOLDERS,)), "holders", f"not counted: {OF_HOLDERS}"),
+    (assumed(unit="client", uncounted=("this",)), "holders", "no other client has the same data; not counted: this"),
+    (assumed(), "floating point", "may tell more"),
+    (assumed(view="global_hidden"), "trust", "the senders of updates stay hidden"),
+    (of_users(CohortPlan(1.0)), "draws", "the adversary may know who is in which sum"),
+    (of_users(CohortPlan(1.0)), "trust", "the server sees updates without noise"),
+    (of_users(CohortPlan(1.0)), "numbers", "the number of enrolled users, 2,"),
+    (of_users(CohortPlan(1.0, adaptive=AdaptiveNorm(0.1, 0.5, 0.2, 2.0, 9.0))), "numbers",
+     "are public; so are clipping norms"),
+    (of_users(CohortPlan(1.0, 0.5, 10, None)), "draws", "neither from times nor from names"),
+    (of_users(CohortPlan(1.0, 0.5, 10, None)), "availability", "all enrolled users are online throughout"),
+    (of_users(CohortPlan(1.0, 0.5, 11, None)), "availability", "do not depend on what the data say"),
+])  # fmt: skip
 def test_an_account_says_what_it_assumes(words, name, text):
     assert list(words) == NAMES
     assert text in words[name]

@@ -199,33 +199,22 @@ def test_the_account_of_pairwise_noise_counts_only_own_noise():
             assert here == -there == (6.0 * 0.5 if client < other else -6.0 * 0.5)
 
 
-@pytest.mark.parametrize(
-    ("privacy", "algorithm", "topology", "message"),
-    [
-        ("noise: pairwise", "kind: sync_sgd", "ring", "have no neighbors in topology"),
-        ("noise: pairwise", "kind: sgp", "ring", "sgp with graph: topology"),
-        (
-            "noise: pairwise",
-            "kind: async_fl, sizes: {kind: constant, value: 4}",
-            "ring",
-            "between releases of single mini-batches",
-        ),
-        ("noise: pairwise", "kind: adpsgd", "{kind: one_peer, redraw_every: 1 s}", "edges that stay"),
-        ("noise: pairwise, noise_multiplier: 0", "kind: adpsgd", "ring", "expected more than 0"),
-        ("noise: pairwise, view: global_hidden", "kind: adpsgd", "ring", r"privacy\.view: expected local_transcript"),
-        ("noise: pairwise, mechanism: laplace", "kind: adpsgd", "ring", r"privacy\.noise"),
-        ("noise: in_time, claim: {kind: adp2sgd}", "kind: adpsgd", "ring", r"privacy\.claim\.kind: expected stated"),
-        (
-            "noise: in_time",
-            "kind: async_fl, sizes: {kind: constant, value: 4}",
-            "ring",
-            "between releases of single mini-batches",
-        ),
-        ("noise: {correlated: in_time, window: 0}", "kind: adpsgd", "ring", "an integer >= 1 and <= 1000"),
-        ("noise: {correlated: backwards}", "kind: adpsgd", "ring", r"privacy\.noise\.correlated"),
-        ("noise: {correlated: pairwise, pair_multiplier: 0}", "kind: adpsgd", "ring", "a number > 0"),
-    ],
-)
+@pytest.mark.parametrize(("privacy", "algorithm", "topology", "message"), [
+    ("noise: pairwise", "kind: sync_sgd", "ring", "have no neighbors in topology"),
+    ("noise: pairwise", "kind: sgp", "ring", "sgp with graph: topology"),
+    ("noise: pairwise", "kind: async_fl, sizes: {kind: constant, value: 4}", "ring",
+     "between releases of single mini-batches"),
+    ("noise: pairwise", "kind: adpsgd", "{kind: one_peer, redraw_every: 1 s}", "edges that stay"),
+    ("noise: pairwise, noise_multiplier: 0", "kind: adpsgd", "ring", "expected more than 0"),
+    ("noise: pairwise, view: global_hidden", "kind: adpsgd", "ring", r"privacy\.view: expected local_transcript"),
+    ("noise: pairwise, mechanism: laplace", "kind: adpsgd", "ring", r"privacy\.noise"),
+    ("noise: in_time, claim: {kind: adp2sgd}", "kind: adpsgd", "ring", r"privacy\.claim\.kind: expected stated"),
+    ("noise: in_time", "kind: async_fl, sizes: {kind: constant, value: 4}", "ring",
+     "between releases of single mini-batches"),
+    ("noise: {correlated: in_time, window: 0}", "kind: adpsgd", "ring", "an integer >= 1 and <= 1000"),
+    ("noise: {correlated: backwards}", "kind: adpsgd", "ring", r"privacy\.noise\.correlated"),
+    ("noise: {correlated: pairwise, pair_multiplier: 0}", "kind: adpsgd", "ring", "a number > 0"),
+])  # fmt: skip
 def test_unsupported_uses_of_correlated_noise_are_refused(privacy, algorithm, topology, message):
     with pytest.raises(ScenarioError, match=message) as refused:
         assemble(scenario(privacy, algorithm, topology))

@@ -204,19 +204,14 @@ def test_groups_are_those_of_users_with_several_clients(tmp_path):
     assert made.cohorts.groupby(["release", "user"]).size().max() == 1
 
 
-@pytest.mark.parametrize(
-    ("privacy", "line"),
-    [
-        ({"groups": 3}, r"privacy\.groups: expected at most 2, found 3"),
-        ({"groups": 20}, r"privacy\.groups: expected at most 10, the number of users, found 20"),
-        ({"cohorts": "algorithm"}, r"privacy\.groups: expected null with cohorts: algorithm, found 2"),
-        ({"participation": {"min_separation": 2}}, r"privacy\.groups: expected null beside participation, found 2"),
-        (
-            {"noise": {"correlated": "square_root", "bands": 3}},
-            r"privacy\.groups: expected at least noise\.bands, 3, found 2",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("privacy", "line"), [
+    ({"groups": 3}, r"privacy\.groups: expected at most 2, found 3"),
+    ({"groups": 20}, r"privacy\.groups: expected at most 10, the number of users, found 20"),
+    ({"cohorts": "algorithm"}, r"privacy\.groups: expected null with cohorts: algorithm, found 2"),
+    ({"participation": {"min_separation": 2}}, r"privacy\.groups: expected null beside participation, found 2"),
+    ({"noise": {"correlated": "square_root", "bands": 3}},
+     r"privacy\.groups: expected at least noise\.bands, 3, found 2"),
+])  # fmt: skip
 def test_groups_that_cannot_be_are_refused_in_one_line(privacy, line):
     with pytest.raises(ScenarioError, match=line):
         grouped(privacy)

@@ -171,18 +171,13 @@ def test_a_clipping_norm_must_be_a_positive_number(kind, value):
         kind(clipping_norm=value)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: Gaussian(noise_multiplier=-1.0),
-            "gaussian: noise_multiplier: expected a finite number >= 0, found -1.0",
-        ),
-        (lambda: LaplaceL2(epsilon_per_release=0.0), "laplace_l2: epsilon_per_release: expected a finite number > 0"),
-        (lambda: UnclippedGaussian(noise_std=math.nan), "gaussian_unclipped: noise_std: expected a finite number >= 0"),
-        (lambda: Laplace(neighbors="some"), "laplace: neighbors: expected add_or_remove or replace_one, found 'some'"),
-    ],
-)
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: Gaussian(noise_multiplier=-1.0),
+     "gaussian: noise_multiplier: expected a finite number >= 0, found -1.0"),
+    (lambda: LaplaceL2(epsilon_per_release=0.0), "laplace_l2: epsilon_per_release: expected a finite number > 0"),
+    (lambda: UnclippedGaussian(noise_std=math.nan), "gaussian_unclipped: noise_std: expected a finite number >= 0"),
+    (lambda: Laplace(neighbors="some"), "laplace: neighbors: expected add_or_remove or replace_one, found 'some'"),
+])  # fmt: skip
 def test_wrong_arguments_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

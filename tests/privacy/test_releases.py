@@ -100,26 +100,20 @@ def test_rounding_of_a_scale_does_not_make_a_kind():
     assert (tally.counts, tally.others) == ([1, 0], {})
 
 
-@pytest.mark.parametrize(
-    ("tell", "options", "reason"),
-    [
-        (lambda t: t.count(Told(noise_scale=0.0)), {}, r"client 0 releases mini-batch 0 without noise \(at 1\.5 s"),
-        (lambda t: t.count(Told(noise_scale=0.0)), {"pure": True}, "client 0 releases mini-batch 0 without noise"),
-        (lambda t: t.count(Told(own_norm=math.inf)), {"pure": True}, "client 0 releases mini-batch 0 without clipping"),
-        (lambda t: t.count(Told(examples=7)), {"sampling": "poisson"}, "whose sampling rate is unknown"),
-        (lambda t: t.count(Told(own_norm=1e10)), {}, "client 0 releases mini-batch 0 without clipping"),
-        (lambda t: (t.name(Told(draw=3)), t.name(Told(draw=3))), {}, "draws the noise of mini-batch 3 after"),
-        (lambda t: (t.name(Told(draw=3)), t.name(Told(draw=2))), {}, "draws the noise of mini-batch 2 after"),
-        (lambda t: t.look(1), {}, "reads losses of client 1"),
-        (lambda t: t.hold(Told(client=1)), {}, "client 1 keeps the result of a gradient until later"),
-        (lambda t: t.count_sum([(1.0, Told(noise_scale=0.0))], 2.0), {}, "the server adds the noise"),
-        (
-            lambda t: t.count_sum([(1.0, Told(noise_scale=0.0))], 0.0),
-            {"by_server": True, "unit": "client"},
-            "the sum of updates that holds client 0's carries no noise",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("tell", "options", "reason"), [
+    (lambda t: t.count(Told(noise_scale=0.0)), {}, r"client 0 releases mini-batch 0 without noise \(at 1\.5 s"),
+    (lambda t: t.count(Told(noise_scale=0.0)), {"pure": True}, "client 0 releases mini-batch 0 without noise"),
+    (lambda t: t.count(Told(own_norm=math.inf)), {"pure": True}, "client 0 releases mini-batch 0 without clipping"),
+    (lambda t: t.count(Told(examples=7)), {"sampling": "poisson"}, "whose sampling rate is unknown"),
+    (lambda t: t.count(Told(own_norm=1e10)), {}, "client 0 releases mini-batch 0 without clipping"),
+    (lambda t: (t.name(Told(draw=3)), t.name(Told(draw=3))), {}, "draws the noise of mini-batch 3 after"),
+    (lambda t: (t.name(Told(draw=3)), t.name(Told(draw=2))), {}, "draws the noise of mini-batch 2 after"),
+    (lambda t: t.look(1), {}, "reads losses of client 1"),
+    (lambda t: t.hold(Told(client=1)), {}, "client 1 keeps the result of a gradient until later"),
+    (lambda t: t.count_sum([(1.0, Told(noise_scale=0.0))], 2.0), {}, "the server adds the noise"),
+    (lambda t: t.count_sum([(1.0, Told(noise_scale=0.0))], 0.0), {"by_server": True, "unit": "client"},
+     "the sum of updates that holds client 0's carries no noise"),
+])  # fmt: skip
 def test_the_first_reason_against_a_certificate_is_kept(tell, options, reason):
     tally = make_tally(**options)
     tell(tally)

@@ -43,17 +43,10 @@ def run(kind, plan, protocol, *, norm=0.2, updates=None, **options):
     return make_problem(USERS, local=True), training.initial.astype(float), model, releases, rows, sums
 
 
-@pytest.mark.parametrize(
-    ("kind", "protocol", "options"),
-    [
-        ("fedavg", Bonawitz(4, 1), {"weighting": "uniform"}),
-        (
-            "fedbuff",
-            LightSecAgg(4, 1, colluding=2),
-            {"buffer_size": 6, "after_update": "wait", "staleness_exponent": 0},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("kind", "protocol", "options"), [
+    ("fedavg", Bonawitz(4, 1), {"weighting": "uniform"}),
+    ("fedbuff", LightSecAgg(4, 1, colluding=2), {"buffer_size": 6, "after_update": "wait", "staleness_exponent": 0}),
+])  # fmt: skip
 def test_the_noise_of_a_sum_is_that_of_all_its_users(kind, protocol, options):
     """Without noise the step is a loop in float64; with it, the variance is (z C)^2 n / (t - c)."""
     models = []
@@ -215,36 +208,20 @@ def test_the_statement_says_what_the_server_sees_and_what_is_taken_for_granted()
     assert trusted.training.cohorts.parts == 0
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "privacy", "message"),
-    [
-        (
-            {"secure_sum": None},
-            {},
-            "algorithm.secure_sum: expected a protocol with privacy.where: secure_sum, found null",
-        ),
-        ({}, {"where": "server", "colluding": 1}, "privacy.colluding: expected 0 with where: server, found 1"),
-        ({}, {"colluding": 5}, "privacy.colluding: expected below the threshold of secure sums, 5, found 5"),
-        ({**FEDBUFF, "staleness_exponent": 0.5}, {}, "algorithm.staleness_exponent: expected 0 with privacy.where"),
-        (
-            FEDBUFF,
-            {"colluding": 4},
-            "privacy.colluding: expected at most 3, who learn nothing together with the server",
-        ),
-        (NEAR, {"colluding": 4}, "privacy.colluding: expected at most 3, who learn nothing together with the server"),
-        (
-            {"secure_sum": {"kind": "secagg_plus", "threshold": 5, "neighbors": 20}},
-            {"colluding": 4},
-            "privacy.colluding: expected at most 3, who learn nothing together with the server",
-        ),
-        (
-            {},
-            {"noise": "tree", "releases": 10, "participation": {"min_separation": 1}},
-            "privacy.noise: expected null with privacy.where: secure_sum, found 'tree'",
-        ),
-        ({"weighting": "data"}, {}, "algorithm.weighting: expected 'uniform' with unit: user"),
-    ],
-)
+@pytest.mark.parametrize(("algorithm", "privacy", "message"), [
+    ({"secure_sum": None}, {},
+     "algorithm.secure_sum: expected a protocol with privacy.where: secure_sum, found null"),
+    ({}, {"where": "server", "colluding": 1}, "privacy.colluding: expected 0 with where: server, found 1"),
+    ({}, {"colluding": 5}, "privacy.colluding: expected below the threshold of secure sums, 5, found 5"),
+    ({**FEDBUFF, "staleness_exponent": 0.5}, {}, "algorithm.staleness_exponent: expected 0 with privacy.where"),
+    (FEDBUFF, {"colluding": 4}, "privacy.colluding: expected at most 3, who learn nothing together with the server"),
+    (NEAR, {"colluding": 4}, "privacy.colluding: expected at most 3, who learn nothing together with the server"),
+    ({"secure_sum": {"kind": "secagg_plus", "threshold": 5, "neighbors": 20}}, {"colluding": 4},
+     "privacy.colluding: expected at most 3, who learn nothing together with the server"),
+    ({}, {"noise": "tree", "releases": 10, "participation": {"min_separation": 1}},
+     "privacy.noise: expected null with privacy.where: secure_sum, found 'tree'"),
+    ({"weighting": "data"}, {}, "algorithm.weighting: expected 'uniform' with unit: user"),
+])  # fmt: skip
 def test_noise_that_would_not_be_there_is_refused(algorithm, privacy, message):
     with pytest.raises(ScenarioError) as caught:
         scenario(algorithm if "kind" in algorithm else {**FEDAVG, **algorithm}, privacy=privacy)

@@ -49,58 +49,31 @@ def test_override_can_correct_the_file() -> None:
     assert loads(TEXT + "seed: x\n", overrides=["seed=3"]).seed == 3
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("seed", "--set: expected key.path=value, found 'seed'; write for example seed=3"),
-        ("=3", "--set: expected key.path=value, found '=3'; write for example seed=3"),
-        ("a..b=3", "--set: expected key.path=value, found 'a..b=3'; write for example seed=3"),
-        ("a. b=3", "--set: expected key.path=value, found 'a. b=3'; write for example seed=3"),
-        (
-            "seed=[1",
-            "--set: seed:2:1: expected well-formed YAML, found an error (did not find expected ',' or ']'); check "
-            "quotes, brackets, colons and indentation",
-        ),
-        (
-            "seed=!!python/name:os.system",
-            "--set: seed:1:1: expected plain YAML, found the tag '!!python/name:os.system'; remove the tag",
-        ),
-        (
-            "slowdowns.3.factor=3",
-            "--set: slowdowns.3.factor: expected at most 2, because slowdowns has 2 items, found 3; count from 0",
-        ),
-        (
-            "slowdowns.first.factor=3",
-            "--set: slowdowns.first.factor: expected a number, because slowdowns is a list, found 'first'; write "
-            "slowdowns.0 for its first item",
-        ),
-        (
-            "algorithm.step_size.value=3",
-            "--set: algorithm.step_size.value: expected a mapping or list at algorithm.step_size, found 0.4; set "
-            "algorithm.step_size as a whole, as in algorithm.step_size={...}",
-        ),
-        (
-            "topology.mixing=uniform",
-            "--set: topology.mixing: expected a mapping or list at topology, found 'ring'; set topology as a whole, as "
-            "in topology={...}",
-        ),
-        ("seed=x", "--set: seed: expected an integer >= 0 and < 18446744073709551616, found 'x'; write a whole number"),
-        (
-            "algorithm.stepsize=1",
-            "--set: algorithm.stepsize: expected a key of kind adpsgd, found 'stepsize'; did you mean 'step_size'?",
-        ),
-        (
-            "stop.accuracy=0.9",
-            "--set: stop: expected at least one of time, updates and epochs, found only accuracy, which may never be "
-            "reached; add for example epochs: 20",
-        ),
-        (
-            "slowdowns.0.random=1",
-            "f.yaml: slowdowns.0: expected exactly one of clients, fraction, regions and random, found clients "
-            "and random; keep one of clients and random",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("override", "message"), [
+    ("seed", "--set: expected key.path=value, found 'seed'; write for example seed=3"),
+    ("=3", "--set: expected key.path=value, found '=3'; write for example seed=3"),
+    ("a..b=3", "--set: expected key.path=value, found 'a..b=3'; write for example seed=3"),
+    ("a. b=3", "--set: expected key.path=value, found 'a. b=3'; write for example seed=3"),
+    ("seed=[1", "--set: seed:2:1: expected well-formed YAML, found an error (did not find expected ',' or ']'); "
+     "check quotes, brackets, colons and indentation"),
+    ("seed=!!python/name:os.system",
+     "--set: seed:1:1: expected plain YAML, found the tag '!!python/name:os.system'; remove the tag"),
+    ("slowdowns.3.factor=3",
+     "--set: slowdowns.3.factor: expected at most 2, because slowdowns has 2 items, found 3; count from 0"),
+    ("slowdowns.first.factor=3", "--set: slowdowns.first.factor: expected a number, because slowdowns is a list, "
+     "found 'first'; write slowdowns.0 for its first item"),
+    ("algorithm.step_size.value=3", "--set: algorithm.step_size.value: expected a mapping or list at "
+     "algorithm.step_size, found 0.4; set algorithm.step_size as a whole, as in algorithm.step_size={...}"),
+    ("topology.mixing=uniform", "--set: topology.mixing: expected a mapping or list at topology, found 'ring'; set "
+     "topology as a whole, as in topology={...}"),
+    ("seed=x", "--set: seed: expected an integer >= 0 and < 18446744073709551616, found 'x'; write a whole number"),
+    ("algorithm.stepsize=1",
+     "--set: algorithm.stepsize: expected a key of kind adpsgd, found 'stepsize'; did you mean 'step_size'?"),
+    ("stop.accuracy=0.9", "--set: stop: expected at least one of time, updates and epochs, found only accuracy, "
+     "which may never be reached; add for example epochs: 20"),
+    ("slowdowns.0.random=1", "f.yaml: slowdowns.0: expected exactly one of clients, fraction, regions and random, "
+     "found clients and random; keep one of clients and random"),
+])  # fmt: skip
 def test_invalid_overrides_have_exact_messages(override: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         loads(TEXT, "f.yaml", [override])

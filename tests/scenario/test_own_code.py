@@ -73,20 +73,13 @@ def test_own_code_gets_its_options_and_is_reloaded_after_changes(making):
     assert make("own_making:make", {"width": 3}, "model.kind") == 15
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        (
-            "make",
-            {"widht": 3},
-            r"^model\.options: 'own_making:make' takes \(width, .*, found widht .*did you mean",
-        ),
-        ("make", {}, r"^model\.options: 'own_making:make' takes .*, found none \(missing a required argument: 'width'"),
-        ("number", {}, r"^model\.kind: 'own_making:number' cannot be called, expected a function or a class$"),
-        ("mkae", {}, r"has no attribute 'mkae'\), .*; did you mean 'make'\?$"),
-        ("make", {"width": -1}, r"^model\.kind: 'own_making:make' raised JSONDecodeError: .* in .*own_making\.py:4$"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "message"), [
+    ("make", {"widht": 3}, r"^model\.options: 'own_making:make' takes \(width, .*, found widht .*did you mean"),
+    ("make", {}, r"^model\.options: 'own_making:make' takes .*, found none \(missing a required argument: 'width'"),
+    ("number", {}, r"^model\.kind: 'own_making:number' cannot be called, expected a function or a class$"),
+    ("mkae", {}, r"has no attribute 'mkae'\), .*; did you mean 'make'\?$"),
+    ("make", {"width": -1}, r"^model\.kind: 'own_making:make' raised JSONDecodeError: .* in .*own_making\.py:4$"),
+])  # fmt: skip
 def test_failure_of_own_code_is_one_line(making, name, options, message):
     with pytest.raises(ScenarioError, match=message):
         make(f"own_making:{name}", options, "model.kind")

@@ -60,48 +60,26 @@ def test_other_algorithms_train_all_tasks_together() -> None:
     assert setup.problem.model.size == 650
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        (
-            "algorithm: {kind: adpsgd}\nprivacy: {mechanism: one_pass_gaussian}\n",
-            "privacy.mechanism: expected another mechanism, because the algorithm may use an example more often than ",
-        ),
-        (
-            "algorithm: {kind: deep_q_sgd}\nprivacy: {mechanism: gaussian}\n",
-            "privacy.mechanism: expected one_pass_gaussian for algorithm 'deep_q_sgd', found 'gaussian'; use it",
-        ),
-        (
-            "model: {kind: one_vs_all}\nalgorithm: {kind: without_replacement_sgd}\nprivacy: {mechanism: laplace_l2}\n",
-            "privacy.mechanism: expected one_pass_gaussian for tasks on the same data, found 'laplace_l2'; use it",
-        ),
-        (
-            "algorithm: {kind: without_replacement_sgd, step_clip: none}\n",
-            "algorithm.step_clip: expected auto, null or a number > 0, found 'none'; write one of them",
-        ),
-        (
-            "algorithm: {kind: deep_q_sgd, sampling: poisson}\n",
-            "algorithm.sampling: expected shuffle, found 'poisson'",
-        ),
-        (
-            "algorithm: {kind: without_replacement_sgd, contention: race, order: rounds}\n",
-            "algorithm.order: expected random or round_robin with contention: race, in which no node waits, "
-            "found 'rounds'; choose one, or contention: token",
-        ),
-        (
-            "algorithm: {kind: deep_q_sgd, order: newest}\n",
-            "algorithm.order: expected random, round_robin, fewest or rounds, found 'newest'",
-        ),
-        (
-            "algorithm: {kind: random_walk_sgd}\nprivacy: {mechanism: one_pass_gaussian, delta: never}\n",
-            "privacy.delta: expected auto or a number > 0 and < 1, found 'never'; write auto or a number",
-        ),
-        (
-            "algorithm: {kind: random_walk_sgd}\nprivacy: {mechanism: one_pass_gaussian, delta: 2}\n",
-            "privacy.delta: expected a number > 0 and < 1, found 2",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "line"), [
+    ("algorithm: {kind: adpsgd}\nprivacy: {mechanism: one_pass_gaussian}\n",
+     "privacy.mechanism: expected another mechanism, because the algorithm may use an example more often than "),
+    ("algorithm: {kind: deep_q_sgd}\nprivacy: {mechanism: gaussian}\n",
+     "privacy.mechanism: expected one_pass_gaussian for algorithm 'deep_q_sgd', found 'gaussian'; use it"),
+    ("model: {kind: one_vs_all}\nalgorithm: {kind: without_replacement_sgd}\nprivacy: {mechanism: laplace_l2}\n",
+     "privacy.mechanism: expected one_pass_gaussian for tasks on the same data, found 'laplace_l2'; use it"),
+    ("algorithm: {kind: without_replacement_sgd, step_clip: none}\n",
+     "algorithm.step_clip: expected auto, null or a number > 0, found 'none'; write one of them"),
+    ("algorithm: {kind: deep_q_sgd, sampling: poisson}\n", "algorithm.sampling: expected shuffle, found 'poisson'"),
+    ("algorithm: {kind: without_replacement_sgd, contention: race, order: rounds}\n", "algorithm.order: expected "
+     "random or round_robin with contention: race, in which no node waits, found 'rounds'; choose one, or "
+     "contention: token"),
+    ("algorithm: {kind: deep_q_sgd, order: newest}\n",
+     "algorithm.order: expected random, round_robin, fewest or rounds, found 'newest'"),
+    ("algorithm: {kind: random_walk_sgd}\nprivacy: {mechanism: one_pass_gaussian, delta: never}\n",
+     "privacy.delta: expected auto or a number > 0 and < 1, found 'never'; write auto or a number"),
+    ("algorithm: {kind: random_walk_sgd}\nprivacy: {mechanism: one_pass_gaussian, delta: 2}\n",
+     "privacy.delta: expected a number > 0 and < 1, found 2"),
+])  # fmt: skip
 def test_contradictory_settings_are_rejected(text: str, line: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         loads(text, "s")

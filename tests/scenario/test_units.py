@@ -72,41 +72,23 @@ def test_a_unit_scales_without_rounding(number: int, unit: tuple[str, int]) -> N
     assert parse_time(f"{number} {unit[0]}") == number / unit[1]
 
 
-@pytest.mark.parametrize(
-    ("parse", "value", "message"),
-    [
-        (
-            parse_time,
-            "3 parsecs",
-            "expected a time like '10 ms', found '3 parsecs'; use one of the units ns, us, ms, s, min, h, d",
-        ),
-        (parse_time, "3 MS", "expected a time like '10 ms', found '3 MS'; did you mean 'ms'?"),
-        (
-            parse_time,
-            "ms",
-            "expected a time like '10 ms', found 'ms'; write a number and one of the units ns, us, ms, s, min, h, d",
-        ),
-        (
-            parse_time,
-            True,
-            "expected a time like '10 ms', found true; write a number and one of the units ns, us, ms, s, min, h, d",
-        ),
-        (parse_time, math.inf, "expected a finite time, found inf; leave the key out for no limit"),
-        (parse_time, math.nan, "expected a finite time, found nan; leave the key out for no limit"),
-        (
-            parse_bandwidth,
-            "100 mbit/s",
-            "expected a bandwidth like '100 Mbit/s', found '100 mbit/s'; did you mean 'Mbit/s'?",
-        ),
-        (
-            parse_bandwidth,
-            "100",
-            "expected a bandwidth like '100 Mbit/s', found '100'; write a number and a unit such as Mbit/s or MB/s",
-        ),
-        (parse_bytes, "0.5 B", "expected a whole number of bytes, found '0.5 B'; choose a smaller unit"),
-        (parse_bytes, "3 kb", "expected a size like '10 kB', found '3 kb'; did you mean 'kB'?"),
-    ],
-)
+@pytest.mark.parametrize(("parse", "value", "message"), [
+    (parse_time, "3 parsecs",
+     "expected a time like '10 ms', found '3 parsecs'; use one of the units ns, us, ms, s, min, h, d"),
+    (parse_time, "3 MS", "expected a time like '10 ms', found '3 MS'; did you mean 'ms'?"),
+    (parse_time, "ms",
+     "expected a time like '10 ms', found 'ms'; write a number and one of the units ns, us, ms, s, min, h, d"),
+    (parse_time, True,
+     "expected a time like '10 ms', found true; write a number and one of the units ns, us, ms, s, min, h, d"),
+    (parse_time, math.inf, "expected a finite time, found inf; leave the key out for no limit"),
+    (parse_time, math.nan, "expected a finite time, found nan; leave the key out for no limit"),
+    (parse_bandwidth, "100 mbit/s",
+     "expected a bandwidth like '100 Mbit/s', found '100 mbit/s'; did you mean 'Mbit/s'?"),
+    (parse_bandwidth, "100",
+     "expected a bandwidth like '100 Mbit/s', found '100'; write a number and a unit such as Mbit/s or MB/s"),
+    (parse_bytes, "0.5 B", "expected a whole number of bytes, found '0.5 B'; choose a smaller unit"),
+    (parse_bytes, "3 kb", "expected a size like '10 kB', found '3 kb'; did you mean 'kB'?"),
+])  # fmt: skip
 def test_invalid_quantities_have_exact_messages(parse: object, value: object, message: str) -> None:
     assert callable(parse)
     with pytest.raises(ValueError, match=r"^expected") as caught:

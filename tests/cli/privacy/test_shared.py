@@ -45,17 +45,12 @@ def test_importing_the_commands_imports_nothing_heavy():
     assert done.stdout.strip() == ""
 
 
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (
-            MemoryError(),
-            "privacy so: expected a computation that fits into memory, found a larger one; take smaller arguments",
-        ),
-        (OverflowError(), "privacy so: expected arguments that keep every step between 1e-308 and "),
-        (ValueError("z: found -1"), "privacy so: z: found -1"),
-    ],
-)
+@pytest.mark.parametrize(("error", "line"), [
+    (MemoryError(),
+     "privacy so: expected a computation that fits into memory, found a larger one; take smaller arguments"),
+    (OverflowError(), "privacy so: expected arguments that keep every step between 1e-308 and "),
+    (ValueError("z: found -1"), "privacy so: z: found -1"),
+])  # fmt: skip
 def test_errors_of_arguments_give_one_line(error, line):
     def command():
         raise error

@@ -127,14 +127,10 @@ def test_theorem_2_holds_where_the_certified_epsilon_is_as_small(monkeypatch):
     assert [reading.held for reading in readings] == [True, None, False, False]
 
 
-@pytest.mark.parametrize(
-    ("spent", "expected"),
-    [
-        (lambda own, seed: 1.0 if own.section is SOFTMAX else None, [True, False]),
-        (lambda own, seed: None if own.section is MLP else 1.0 + (own.cell[1] == "sync"), [False, False]),
-    ],
-    ids=["equal", "SYNC spends more"],
-)
+@pytest.mark.parametrize(("spent", "expected"), [
+    (lambda own, seed: 1.0 if own.section is SOFTMAX else None, [True, False]),
+    (lambda own, seed: None if own.section is MLP else 1.0 + (own.cell[1] == "sync"), [False, False]),
+], ids=["equal", "SYNC spends more"])  # fmt: skip
 def test_without_clipping_nothing_is_certified(spent, expected):
     runs = runs_of(lambda *cell: 90, SOFTMAX, MLP, epsilon=spent)
     readings = list(adp2sgd.runs_are_private(runs))
@@ -237,15 +233,11 @@ def test_costs_of_clipping_and_of_noise_are_separate():
     assert costs["large noise beside clipping", "A(DP)²SGD"] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    ("without", "small", "medium", "large", "expected"),
-    [
-        ({"no noise": 92, CLIPPED: 90}, 89, 88, 87, {"not clipped": True, "clipped": True}),
-        ({"no noise": 92, CLIPPED: 88}, 89, 88, 87, {"not clipped": True, "clipped": False}),
-        ({"no noise": 92, CLIPPED: 90}, 88, 89, 87, {"not clipped": False, "clipped": False}),
-    ],
-    ids=["all of them", "small noise helps who clips", "medium noise helps"],
-)
+@pytest.mark.parametrize(("without", "small", "medium", "large", "expected"), [
+    ({"no noise": 92, CLIPPED: 90}, 89, 88, 87, {"not clipped": True, "clipped": True}),
+    ({"no noise": 92, CLIPPED: 88}, 89, 88, 87, {"not clipped": True, "clipped": False}),
+    ({"no noise": 92, CLIPPED: 90}, 88, 89, 87, {"not clipped": False, "clipped": False}),
+], ids=["all of them", "small noise helps who clips", "medium noise helps"])  # fmt: skip
 def test_more_noise_costs_accuracy_at_every_step(without, small, medium, large, expected):
     levels = {**without, "small noise": small, "medium noise": medium, "large noise": large}
     runs = runs_of(lambda section, cell, seed: levels.get(cell[0], 90) + 0.01 * seed, SOFTMAX)

@@ -349,31 +349,26 @@ def test_remark_1_needs_its_order_condition():
     assert edge.remark1_from_step() == CIFAR["steps"]
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: spectral_rho(0), r"^num_workers: expected an integer >= 1, found 0$"),
-        (
-            lambda: spectral_rho(7, "bipartite"),
-            r"^num_workers: expected an even number for bipartite mixing, found 7; use",
-        ),
-        (lambda: spectral_rho(8, "star"), r"^mixing: expected random_pair, bipartite or ring_edge, found 'star'$"),
-        (lambda: rhobar(8, 1.0), r"^rho: "),
-        (lambda: rhobar(0, 0.5), r"^num_workers: "),
-        (lambda: problem(dimension=0), r"^dimension: expected an integer >= 1, found 0$"),
-        (lambda: problem(smoothness=0.0), r"^smoothness: "),
-        (lambda: problem(staleness=-1.0), r"^staleness: "),
-        (lambda: constants(problem(), 0.0), r"^step_size: "),
-        (lambda: minimal_steps(problem(num_workers=1, rho=0.0)), r"^num_workers: expected an integer >= 2 for Prop"),
-        (lambda: theorem1(problem(), step_size=1e-6, steps=0), r"^steps: "),
-        (lambda: theorem1(problem(), step_size=1e-6, steps=1, noise_std=-1.0), r"^noise_std: "),
-        (lambda: theorem2(0.0, 1e-5, **CIFAR), r"^epsilon: "),
-        (lambda: theorem2(10.0, 0.0, **CIFAR), r"^delta: "),
-        (lambda: theorem2(10.0, 1e-5, **CIFAR, gradient_bound=0.0), r"^gradient_bound: "),
-        (lambda: theorem2(10.0, 1e-5, **{**CIFAR, "batch_size": 4000}), r"^batch_size: expected an integer from 1 to"),
-        (lambda: theorem2(10.0, 1e-5, **{**CIFAR, "num_workers": 0}), r"^num_workers: "),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: spectral_rho(0), r"^num_workers: expected an integer >= 1, found 0$"),
+    (lambda: spectral_rho(7, "bipartite"),
+     r"^num_workers: expected an even number for bipartite mixing, found 7; use"),
+    (lambda: spectral_rho(8, "star"), r"^mixing: expected random_pair, bipartite or ring_edge, found 'star'$"),
+    (lambda: rhobar(8, 1.0), r"^rho: "),
+    (lambda: rhobar(0, 0.5), r"^num_workers: "),
+    (lambda: problem(dimension=0), r"^dimension: expected an integer >= 1, found 0$"),
+    (lambda: problem(smoothness=0.0), r"^smoothness: "),
+    (lambda: problem(staleness=-1.0), r"^staleness: "),
+    (lambda: constants(problem(), 0.0), r"^step_size: "),
+    (lambda: minimal_steps(problem(num_workers=1, rho=0.0)), r"^num_workers: expected an integer >= 2 for Prop"),
+    (lambda: theorem1(problem(), step_size=1e-6, steps=0), r"^steps: "),
+    (lambda: theorem1(problem(), step_size=1e-6, steps=1, noise_std=-1.0), r"^noise_std: "),
+    (lambda: theorem2(0.0, 1e-5, **CIFAR), r"^epsilon: "),
+    (lambda: theorem2(10.0, 0.0, **CIFAR), r"^delta: "),
+    (lambda: theorem2(10.0, 1e-5, **CIFAR, gradient_bound=0.0), r"^gradient_bound: "),
+    (lambda: theorem2(10.0, 1e-5, **{**CIFAR, "batch_size": 4000}), r"^batch_size: expected an integer from 1 to"),
+    (lambda: theorem2(10.0, 1e-5, **{**CIFAR, "num_workers": 0}), r"^num_workers: "),
+])  # fmt: skip
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()

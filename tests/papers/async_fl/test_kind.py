@@ -185,33 +185,24 @@ def test_evaluations_follow_passes_over_the_data(tmp_path):
     assert run.manifest.updates == 4 * sizes.rounds_for(2 * run.clients["samples"].sum())
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "sections", "message"),
-    [
-        ({"rounds": 3, "gradients": 5}, {}, r"algorithm\.gradients: expected rounds or gradients, found both"),
-        ({"step_per": "gradient"}, {}, r"algorithm\.step_per: expected round without local_steps"),
-        ({"local_steps": True, "mask": 2}, {}, r"algorithm\.mask: expected 1 with local_steps, found 2"),
-        ({"sampling": "shuffle", "mask": 2}, {}, r"algorithm\.mask: expected 1 with sampling 'shuffle', found 2"),
-        ({"local_steps": True, "sampling": "poisson"}, {}, r"algorithm\.sampling: expected batches of one size"),
-        ({"stages": [{"begin": 5, "noise_factor": 1}, {"begin": 5, "noise_factor": 2}]}, {}, r"in increasing order"),
-        (
-            {"stages": [{"begin": 5, "noise_factor": 1}], "local_steps": True},
-            {},
-            r"algorithm\.stages: expected none with",
-        ),
-        ({"gate": "own_delay"}, {}, r"algorithm\.gate: expected own_delay with sizes lemma1 or theorem5"),
-        ({"weights": "some"}, {}, r"algorithm\.weights: expected uniform, data or a list of numbers > 0"),
-        ({"weights": [1, 2]}, {}, r"algorithm\.weights: expected 4 values, one for each client, found 2"),
-        ({"aggregators": [9]}, {}, r"algorithm\.aggregators: expected at most clients\.count aggregators on a level"),
-        ({}, {"privacy": {"mechanism": "gaussian_update"}}, r"privacy\.mechanism: expected a mechanism for sums"),
-        ({}, {"privacy": {"epsilon": 1.0}}, r"privacy\.noise_multiplier: expected a noise multiplier with algorithm"),
-        (
-            {"mask": 3},
-            {"privacy": {"noise_multiplier": 1.0}, "model": {"kind": "softmax", "l2": 0.1}},
-            r"algorithm\.mask: expected 1 with privacy and l2, found 3",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("algorithm", "sections", "message"), [
+    ({"rounds": 3, "gradients": 5}, {}, r"algorithm\.gradients: expected rounds or gradients, found both"),
+    ({"step_per": "gradient"}, {}, r"algorithm\.step_per: expected round without local_steps"),
+    ({"local_steps": True, "mask": 2}, {}, r"algorithm\.mask: expected 1 with local_steps, found 2"),
+    ({"sampling": "shuffle", "mask": 2}, {}, r"algorithm\.mask: expected 1 with sampling 'shuffle', found 2"),
+    ({"local_steps": True, "sampling": "poisson"}, {}, r"algorithm\.sampling: expected batches of one size"),
+    ({"stages": [{"begin": 5, "noise_factor": 1}, {"begin": 5, "noise_factor": 2}]}, {}, r"in increasing order"),
+    ({"stages": [{"begin": 5, "noise_factor": 1}], "local_steps": True}, {},
+     r"algorithm\.stages: expected none with"),
+    ({"gate": "own_delay"}, {}, r"algorithm\.gate: expected own_delay with sizes lemma1 or theorem5"),
+    ({"weights": "some"}, {}, r"algorithm\.weights: expected uniform, data or a list of numbers > 0"),
+    ({"weights": [1, 2]}, {}, r"algorithm\.weights: expected 4 values, one for each client, found 2"),
+    ({"aggregators": [9]}, {}, r"algorithm\.aggregators: expected at most clients\.count aggregators on a level"),
+    ({}, {"privacy": {"mechanism": "gaussian_update"}}, r"privacy\.mechanism: expected a mechanism for sums"),
+    ({}, {"privacy": {"epsilon": 1.0}}, r"privacy\.noise_multiplier: expected a noise multiplier with algorithm"),
+    ({"mask": 3}, {"privacy": {"noise_multiplier": 1.0}, "model": {"kind": "softmax", "l2": 0.1}},
+     r"algorithm\.mask: expected 1 with privacy and l2, found 3"),
+])  # fmt: skip
 def test_contradictions_are_one_line(algorithm, sections, message):
     with pytest.raises(ScenarioError, match=message) as caught:
         scenario(algorithm, **sections)

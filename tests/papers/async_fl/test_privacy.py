@@ -339,23 +339,17 @@ def test_both_cases_of_theorem_6_are_implied_by_theorem_3(case):
 # -- conditions and arguments ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: theorem_3([500] * 3, 10_000, 1, 8), r"condition r0 <= 1/e of Theorem 3: r0 is 0\.4;"),
-        (lambda: theorem_3([20], 1000, 1, 3, r0=0.01), r"condition s_i/N <= r0/sigma of Theorem 3: max s_i/N is 0\.02"),
-        (lambda: theorem_3([1800], 10_000, 1, 1.9), r"condition u0 < 1 of Lemma 4"),
-        (lambda: theorem_3([500], 10_000, 1, 1.1), r"condition u1 < 1 of Lemma 4"),
-        (lambda: theorem_3([100] * 9000, 10_000, 0.1, 3), r"condition lambda >= 1 of Theorem 3: Lam - 1 = -0\."),
-        (lambda: theorem_3_noise([900], 10_000, 0.1, 1e-9), r"condition r0 = sigma max s_i/N <= 1/e of Theorem 3"),
-        (lambda: r0_of(1.1, 1), r"condition sigma >= 1\.137 of r0\(sigma\), Theorem 4: sigma is 1\.1"),
-        (
-            lambda: GrowthSetting(1, 100, 1, 8, 1, r0=0.5).thresholds(0.1),
-            r"condition r0 <= 1/e of Theorem 6: r0 is 0\.5",
-        ),
-        (lambda: noise_factor(2, 1, 0.001, 8, 0.0), r"condition \(26\) of case 2 of Theorem 6: r is 0\.008"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: theorem_3([500] * 3, 10_000, 1, 8), r"condition r0 <= 1/e of Theorem 3: r0 is 0\.4;"),
+    (lambda: theorem_3([20], 1000, 1, 3, r0=0.01), r"condition s_i/N <= r0/sigma of Theorem 3: max s_i/N is 0\.02"),
+    (lambda: theorem_3([1800], 10_000, 1, 1.9), r"condition u0 < 1 of Lemma 4"),
+    (lambda: theorem_3([500], 10_000, 1, 1.1), r"condition u1 < 1 of Lemma 4"),
+    (lambda: theorem_3([100] * 9000, 10_000, 0.1, 3), r"condition lambda >= 1 of Theorem 3: Lam - 1 = -0\."),
+    (lambda: theorem_3_noise([900], 10_000, 0.1, 1e-9), r"condition r0 = sigma max s_i/N <= 1/e of Theorem 3"),
+    (lambda: r0_of(1.1, 1), r"condition sigma >= 1\.137 of r0\(sigma\), Theorem 4: sigma is 1\.1"),
+    (lambda: GrowthSetting(1, 100, 1, 8, 1, r0=0.5).thresholds(0.1), r"condition r0 <= 1/e of Theorem 6: r0 is 0\.5"),
+    (lambda: noise_factor(2, 1, 0.001, 8, 0.0), r"condition \(26\) of case 2 of Theorem 6: r is 0\.008"),
+])  # fmt: skip
 def test_violated_conditions_are_named(call, message):
     with pytest.raises(ConditionError, match=message) as error:
         call()
@@ -374,23 +368,18 @@ def test_k_star_of_the_examples_allows_too_large_rates():
     assert corrected.k_star < 100_000
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: theorem_3([1], 10, 0.0, 1.0), r"epsilon: expected a finite number > 0, found 0"),
-        (lambda: theorem_3([1], 10, 1.0, math.inf), r"sigma: expected a finite number > 0, found inf"),
-        (lambda: theorem_3_noise([1], 10, 1.0, 1.0), r"delta: expected a number in \(0, 1\), found 1"),
-        (lambda: GrowthSetting(-1, 10, 1, 1, 1), r"p: expected a finite number >= 0, found -1"),
-        (lambda: GrowthSetting(1, 1, 1, 1, 1), r"num_examples: expected an integer >= 2, found 1"),
-        (lambda: GrowthSetting(1, 10, 1, 1, 0), r"epochs: expected a finite number > 0, found 0"),
-        (lambda: GrowthSetting(1, 10, 1, 1, 1, r0=0.0), r"r0: expected a finite number > 0"),
-        (
-            lambda: GrowthSetting(1, 10, 1, 1, 1, form="wrong"),
-            r"form: expected corrected, worked or printed, found 'wrong'",
-        ),
-        (lambda: noise_factor(0, 1, 0.1, 8, 0.0), r"case: expected an integer from 1 to 2, found 0"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: theorem_3([1], 10, 0.0, 1.0), r"epsilon: expected a finite number > 0, found 0"),
+    (lambda: theorem_3([1], 10, 1.0, math.inf), r"sigma: expected a finite number > 0, found inf"),
+    (lambda: theorem_3_noise([1], 10, 1.0, 1.0), r"delta: expected a number in \(0, 1\), found 1"),
+    (lambda: GrowthSetting(-1, 10, 1, 1, 1), r"p: expected a finite number >= 0, found -1"),
+    (lambda: GrowthSetting(1, 1, 1, 1, 1), r"num_examples: expected an integer >= 2, found 1"),
+    (lambda: GrowthSetting(1, 10, 1, 1, 0), r"epochs: expected a finite number > 0, found 0"),
+    (lambda: GrowthSetting(1, 10, 1, 1, 1, r0=0.0), r"r0: expected a finite number > 0"),
+    (lambda: GrowthSetting(1, 10, 1, 1, 1, form="wrong"),
+     r"form: expected corrected, worked or printed, found 'wrong'"),
+    (lambda: noise_factor(0, 1, 0.1, 8, 0.0), r"case: expected an integer from 1 to 2, found 0"),
+])  # fmt: skip
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -305,19 +305,12 @@ def test_growing_sizes_need_less_noise_than_s0_and_more_than_constant_sizes_of_a
     assert linear == pytest.approx(21.5, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda: select_parameters(GrowthSetting(1, 1_000, 1.0, 8.0, 2.5), 16),
-            r"condition q \(T\+m\)\^p <= r0/sigma of Theorem 6: s_0/N is 0\.016 already, r0/sigma is 0\.0030",
-        ),
-        (
-            lambda: select_parameters(GrowthSetting(1, 10_000, 1.0, 8.0, 400.0, r0=1 / E), 16),
-            r"parameter selection: expected m/T to settle",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: select_parameters(GrowthSetting(1, 1_000, 1.0, 8.0, 2.5), 16),
+     r"condition q \(T\+m\)\^p <= r0/sigma of Theorem 6: s_0/N is 0\.016 already, r0/sigma is 0\.0030"),
+    (lambda: select_parameters(GrowthSetting(1, 10_000, 1.0, 8.0, 400.0, r0=1 / E), 16),
+     r"parameter selection: expected m/T to settle"),
+])  # fmt: skip
 def test_impossible_plans_are_rejected(call, message):
     with pytest.raises(ConditionError, match=message) as error:
         call()

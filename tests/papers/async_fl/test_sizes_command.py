@@ -41,19 +41,13 @@ def test_sizes_are_written_as_in_a_scenario(simfl_, words, first):
     assert (result["sizes"], result["noise"]) == (first, None)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("x", "--rounds", 3), "algorithm.sizes"),
-        (("7",), "expected either --rounds or --gradients"),
-        (("7", "--rounds", 3, "--epsilon", 1), "expected --epsilon and --examples together"),
-        (
-            ("7", "--gradients", 1e300),
-            r"gradients: expected at most 7,000,000, those of 1,000,000 rounds, found 1e\+300",
-        ),
-        (("7", "--gradients", math.nan), "gradients: expected a finite number > 0, found nan"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (("x", "--rounds", 3), "algorithm.sizes"),
+    (("7",), "expected either --rounds or --gradients"),
+    (("7", "--rounds", 3, "--epsilon", 1), "expected --epsilon and --examples together"),
+    (("7", "--gradients", 1e300), r"gradients: expected at most 7,000,000, those of 1,000,000 rounds, found 1e\+300"),
+    (("7", "--gradients", math.nan), "gradients: expected a finite number > 0, found nan"),
+])  # fmt: skip
 def test_bad_input_is_one_line(simfl_, words, message):
     code, out, err = simfl_("privacy", "sizes", *words)
     assert (code, out, err.count("\n")) == (2, "", 1)

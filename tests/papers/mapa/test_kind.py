@@ -69,19 +69,13 @@ def test_in_high_dimension_the_recipe_has_one_stage_and_warns():
     assert algorithm_of(limited).stages == algorithm_of(paper).stages[:2]
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "expected"),
-    [
-        ({"kind": "async_sgd"}, lambda t: 1 / (10 * 6**2 + math.sqrt(t + 1) * 5 / (50 * math.sqrt(12)))),
-        (
-            {"kind": "async_sgd", "largest_staleness": 2, "smoothness": 3.0, "sampling_std": 7.0, "radius": 2.0},
-            lambda t: 1 / (3 * 9 + math.sqrt(t + 1) * 7 / (2 * math.sqrt(12))),
-        ),
-        ({"kind": "audp"}, lambda t: 1 / (10 * 6 + math.sqrt(900 / 12 + 1) * math.sqrt(t))),
-        ({"kind": "audp", "without_logarithm": True}, lambda t: 1 / (10 * 37 + math.sqrt(76 * t))),
-    ],
-    ids=["asgd", "asgd with options", "audp", "audp without logarithm"],
-)
+@pytest.mark.parametrize(("algorithm", "expected"), [
+    ({"kind": "async_sgd"}, lambda t: 1 / (10 * 6**2 + math.sqrt(t + 1) * 5 / (50 * math.sqrt(12)))),
+    ({"kind": "async_sgd", "largest_staleness": 2, "smoothness": 3.0, "sampling_std": 7.0, "radius": 2.0},
+     lambda t: 1 / (3 * 9 + math.sqrt(t + 1) * 7 / (2 * math.sqrt(12)))),
+    ({"kind": "audp"}, lambda t: 1 / (10 * 6 + math.sqrt(900 / 12 + 1) * math.sqrt(t))),
+    ({"kind": "audp", "without_logarithm": True}, lambda t: 1 / (10 * 37 + math.sqrt(76 * t))),
+], ids=["asgd", "asgd with options", "audp", "audp without logarithm"])  # fmt: skip
 def test_null_step_sizes_follow_the_papers_formulas(algorithm, expected):
     steps = setup_of({"batch_size": 12, "step_size": None, **algorithm}).training.step_size
     for t in (1, 2, 100, 5000):
@@ -93,17 +87,13 @@ def test_one_machine_has_no_delay():
     assert steps(0, 0, 0.0) == pytest.approx(1 / (10 + math.sqrt(2) * 5 / (50 * math.sqrt(12))))
 
 
-@pytest.mark.parametrize(
-    ("privacy", "moment", "expected"),
-    [
-        (CORRECT, "exact", 650 * 651 * (2.0 / 12 / 0.1) ** 2),
-        (CORRECT, "paper", 2 * (2.0 / 12 / 0.1) ** 2),
-        (RADIUS_ONLY, "exact", 2 * (2.0 / 12 / 0.1) ** 2),
-        ({**CORRECT, "neighbors": "add_or_remove"}, "paper", 2 * (1.0 / 12 / 0.1) ** 2),
-        ({"mechanism": "gaussian", "noise_multiplier": 3.0}, "exact", 650 * (3.0 / 12) ** 2),
-    ],
-    ids=["exact", "paper", "radius only", "half the sensitivity", "gaussian"],
-)
+@pytest.mark.parametrize(("privacy", "moment", "expected"), [
+    (CORRECT, "exact", 650 * 651 * (2.0 / 12 / 0.1) ** 2),
+    (CORRECT, "paper", 2 * (2.0 / 12 / 0.1) ** 2),
+    (RADIUS_ONLY, "exact", 2 * (2.0 / 12 / 0.1) ** 2),
+    ({**CORRECT, "neighbors": "add_or_remove"}, "paper", 2 * (1.0 / 12 / 0.1) ** 2),
+    ({"mechanism": "gaussian", "noise_multiplier": 3.0}, "exact", 650 * (3.0 / 12) ** 2),
+], ids=["exact", "paper", "radius only", "half the sensitivity", "gaussian"])  # fmt: skip
 def test_audp_steps_use_the_variance_of_the_noise_added(privacy, moment, expected):
     algorithm = {"kind": "audp", "batch_size": 12, "sampling": "without_replacement", "second_moment": moment}
     steps = setup_of(algorithm, privacy).training.step_size
@@ -111,33 +101,17 @@ def test_audp_steps_use_the_variance_of_the_noise_added(privacy, moment, expecte
     assert steps(0, 0, 0.0) == pytest.approx(mapa.audp_step_size(steps.problem, steps.variance, 1))
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "privacy", "count", "message"),
-    [
-        ({"kind": "mapa"}, None, 5, r"privacy: expected laplace_l2 for algorithm 'mapa', found nothing"),
-        ({"kind": "mapa"}, {"mechanism": "gaussian"}, 5, r"expected laplace_l2 for algorithm 'mapa', found 'gaussian'"),
-        ({"kind": "mapa"}, {"mechanism": "laplace_l2"}, 5, r"privacy\.neighbors: expected replace_one for algorithm"),
-        ({"kind": "mapa", "step_size": 0.1}, CORRECT, 5, r"algorithm\.step_size: expected null, because the stages"),
-        (
-            {"kind": "centralized_sgd"},
-            None,
-            5,
-            r"clients\.count: expected 1, the machine that has all the data, found 5",
-        ),
-        (
-            {"kind": "async_sgd", "delays": "cyclic", "staleness_bound": {"bound": 3}},
-            None,
-            5,
-            r"algorithm\.staleness_bound: expected no bound with delays 'cyclic', found a staleness bound",
-        ),
-        (
-            {"kind": "audp"},
-            {**CORRECT, "noise_on": "first_convolution"},
-            5,
-            r"privacy\.noise_on: found 'first_convolution' with model 'softmax', expected a convolutional model",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("algorithm", "privacy", "count", "message"), [
+    ({"kind": "mapa"}, None, 5, r"privacy: expected laplace_l2 for algorithm 'mapa', found nothing"),
+    ({"kind": "mapa"}, {"mechanism": "gaussian"}, 5, r"expected laplace_l2 for algorithm 'mapa', found 'gaussian'"),
+    ({"kind": "mapa"}, {"mechanism": "laplace_l2"}, 5, r"privacy\.neighbors: expected replace_one for algorithm"),
+    ({"kind": "mapa", "step_size": 0.1}, CORRECT, 5, r"algorithm\.step_size: expected null, because the stages"),
+    ({"kind": "centralized_sgd"}, None, 5, r"clients\.count: expected 1, the machine that has all the data, found 5"),
+    ({"kind": "async_sgd", "delays": "cyclic", "staleness_bound": {"bound": 3}}, None, 5,
+     r"algorithm\.staleness_bound: expected no bound with delays 'cyclic', found a staleness bound"),
+    ({"kind": "audp"}, {**CORRECT, "noise_on": "first_convolution"}, 5,
+     r"privacy\.noise_on: found 'first_convolution' with model 'softmax', expected a convolutional model"),
+])  # fmt: skip
 def test_contradictory_scenarios_are_refused(algorithm, privacy, count, message):
     with pytest.raises(ScenarioError, match=message):
         setup_of(algorithm, privacy, count)

@@ -107,61 +107,38 @@ def test_without_epsilon_the_noise_sets_the_budget_of_all_rounds(simfl_):
     assert result["claimed_epsilon"] == pytest.approx(0.187966, abs=5e-7)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ("--epochs", 5, "--noise-multiplier", 5, "--done", "900x3"),
-            r"condition \(32\) of Theorem B\.4: .*; stop participating",
-        ),
-        (
-            ("--epochs", 5, "--noise-multiplier", 5, "--epsilon", 0.5),
-            r"condition \(35\) of Theorem B\.4: .*; stop participating",
-        ),
-        (
-            ("--epochs", 900, "--noise-multiplier", 19.3, "--epsilon", 0.05),
-            r"condition \(34\) of Theorem B\.4: .*; stop partic.*",
-        ),
-        (("--epochs", 900, "--epsilon", 0.05), r"condition \(34\) of Theorem B\.4: T >= .*; take more rounds .*"),
-        (("--epochs", 1, "--epsilon", 3, "--gamma", "one-shot"), r"condition \(33\) of Theorem B\.4: .*"),
-        (("--epochs", 1, "--noise-multiplier", 1.4), r"condition \(35\) of Theorem B\.4: .*; take more noise"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (("--epochs", 5, "--noise-multiplier", 5, "--done", "900x3"),
+     r"condition \(32\) of Theorem B\.4: .*; stop participating"),
+    (("--epochs", 5, "--noise-multiplier", 5, "--epsilon", 0.5),
+     r"condition \(35\) of Theorem B\.4: .*; stop participating"),
+    (("--epochs", 900, "--noise-multiplier", 19.3, "--epsilon", 0.05),
+     r"condition \(34\) of Theorem B\.4: .*; stop partic.*"),
+    (("--epochs", 900, "--epsilon", 0.05), r"condition \(34\) of Theorem B\.4: T >= .*; take more rounds .*"),
+    (("--epochs", 1, "--epsilon", 3, "--gamma", "one-shot"), r"condition \(33\) of Theorem B\.4: .*"),
+    (("--epochs", 1, "--noise-multiplier", 1.4), r"condition \(35\) of Theorem B\.4: .*; take more noise"),
+])  # fmt: skip
 def test_a_condition_that_fails_is_an_error_of_one_line(simfl_, words, message):
     err = simfl_.refused("privacy", "proactive-dp", "--examples", 10000, *words)
     assert re.fullmatch(message + r"\n", err)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--epochs", 5), "expected --epsilon, --noise-multiplier, or both"),
-        (("--epsilon", 1), "expected either --epochs or --gradients"),
-        (("--epsilon", 1, "--epochs", 5, "--gradients", 5), "expected either --epochs or --gradients"),
-        (
-            ("--epsilon", 1, "--epochs", "inf", "--noise-multiplier", 5),
-            "epochs: expected a finite number > 0, found inf",
-        ),
-        (("--epsilon", 1, "--epochs", 5, "--delta", 1), r"delta: expected a number in \(0, 1\), found 1"),
-        (("--epsilon", 1, "--epochs", 5, "--done", "3x4"), "sigma: expected the noise multiplier of the rounds .*"),
-        (
-            ("--noise-multiplier", 5, "--epochs", 5, "--done", "3-4"),
-            "--done: expected SIZExROUNDS, for example 31x1612, found '3-4'",
-        ),
-        (
-            ("--noise-multiplier", 5, "--epochs", 5, "--done", "3x0"),
-            "schedule: expected batches of 1 to 9999 .* found 3x0",
-        ),
-        (
-            ("--noise-multiplier", 5, "--epsilon", 1, "--epochs", 5, "--gamma", "one-shot"),
-            "--gamma one-shot is for a fresh .*",
-        ),
-        (
-            ("--epsilon", 1, "--epochs", 5, "--noise-multiplier", 5, "--examples", 1),
-            "num_examples: expected an integer >= 2, found 1",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (("--epochs", 5), "expected --epsilon, --noise-multiplier, or both"),
+    (("--epsilon", 1), "expected either --epochs or --gradients"),
+    (("--epsilon", 1, "--epochs", 5, "--gradients", 5), "expected either --epochs or --gradients"),
+    (("--epsilon", 1, "--epochs", "inf", "--noise-multiplier", 5), "epochs: expected a finite number > 0, found inf"),
+    (("--epsilon", 1, "--epochs", 5, "--delta", 1), r"delta: expected a number in \(0, 1\), found 1"),
+    (("--epsilon", 1, "--epochs", 5, "--done", "3x4"), "sigma: expected the noise multiplier of the rounds .*"),
+    (("--noise-multiplier", 5, "--epochs", 5, "--done", "3-4"),
+     "--done: expected SIZExROUNDS, for example 31x1612, found '3-4'"),
+    (("--noise-multiplier", 5, "--epochs", 5, "--done", "3x0"),
+     "schedule: expected batches of 1 to 9999 .* found 3x0"),
+    (("--noise-multiplier", 5, "--epsilon", 1, "--epochs", 5, "--gamma", "one-shot"),
+     "--gamma one-shot is for a fresh .*"),
+    (("--epsilon", 1, "--epochs", 5, "--noise-multiplier", 5, "--examples", 1),
+     "num_examples: expected an integer >= 2, found 1"),
+])  # fmt: skip
 def test_wrong_arguments_are_errors_of_one_line(simfl_, words, message):
     err = simfl_.refused("privacy", "proactive-dp", "--examples", 10000, *words)
     assert re.fullmatch(rf"privacy proactive-dp: {message}\n", err)

@@ -150,18 +150,12 @@ def test_one_shot_gamma_needs_condition_33():
 # --- the theorems -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"schedule": [(200, 250)]}, r"\(32\) of Theorem B\.4: T >= theta k / g\(sigma\), .* found 250, needed 262"),
-        (
-            {"schedule": [(100, 500)]},
-            r"\(34\) of Theorem B\.4: T >= gamma theta\^2 k\^2 / epsilon, found 500, needed 1",
-        ),
-        ({"schedule": [(2, 10000), (60, 500)]}, r"\(34\)"),
-        ({"sigma": 19.2}, r"\(35\) of Theorem B\.4: sigma >= .*, found 19\.2, needed 19\.3038; take more noise"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"schedule": [(200, 250)]}, r"\(32\) of Theorem B\.4: T >= theta k / g\(sigma\), .* found 250, needed 262"),
+    ({"schedule": [(100, 500)]}, r"\(34\) of Theorem B\.4: T >= gamma theta\^2 k\^2 / epsilon, found 500, needed 1"),
+    ({"schedule": [(2, 10000), (60, 500)]}, r"\(34\)"),
+    ({"sigma": 19.2}, r"\(35\) of Theorem B\.4: sigma >= .*, found 19\.2, needed 19\.3038; take more noise"),
+])  # fmt: skip
 def test_theorem_b4_names_the_condition_that_fails(options, message):
     with pytest.raises(ConditionError, match=rf"^condition {message}"):
         theorem_b4(**LIBSVM_B4 | options)
@@ -395,26 +389,20 @@ def test_a_plan_whose_condition_fails_is_an_error(call, message):
         call()
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: proactive.plan_rounds(100, epochs=1), r"^expected exactly one of epsilon and sigma"),
-        (
-            lambda: proactive.plan_rounds(100, epochs=1, epsilon=1, sigma=5),
-            r"^expected exactly one of epsilon and sigma",
-        ),
-        (lambda: proactive.plan_rounds(100, epsilon=1), r"^expected exactly one of epochs and gradients"),
-        (lambda: proactive.plan_rounds(1, epochs=1, epsilon=1), r"^num_examples: expected an integer >= 2, found 1"),
-        (lambda: proactive.plan_rounds(100, epochs=1e-9, epsilon=1), r"^gradients: expected an integer >= 1, found 0"),
-        (lambda: proactive.plan_rounds(100, epochs=1, epsilon=1, delta=0), r"^delta: expected a number in \(0, 1\)"),
-        (lambda: proactive.plan_rounds(100, epochs=1, epsilon=1, gamma="none"), r"^gamma: expected fixed-point or one"),
-        (lambda: proactive.sigma_of(0.0, 1e-5), r"^epsilon: expected a finite number > 0, found 0"),
-        (lambda: proactive.gam(6.0, 1.0), r"^a: expected a share in \[0, 1\), found 1"),
-        (lambda: proactive.Course.of([], 100), r"^schedule: expected at least one round"),
-        (lambda: proactive.Course.of([(100, 1)], 100), r"^schedule: expected batches of 1 to 99 examples .* 100x1"),
-        (lambda: proactive.tightness_probe(100, 10**6, 0.01), r"^epsilon: 0\.01 allows no batch of one example"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: proactive.plan_rounds(100, epochs=1), r"^expected exactly one of epsilon and sigma"),
+    (lambda: proactive.plan_rounds(100, epochs=1, epsilon=1, sigma=5), r"^expected exactly one of epsilon and sigma"),
+    (lambda: proactive.plan_rounds(100, epsilon=1), r"^expected exactly one of epochs and gradients"),
+    (lambda: proactive.plan_rounds(1, epochs=1, epsilon=1), r"^num_examples: expected an integer >= 2, found 1"),
+    (lambda: proactive.plan_rounds(100, epochs=1e-9, epsilon=1), r"^gradients: expected an integer >= 1, found 0"),
+    (lambda: proactive.plan_rounds(100, epochs=1, epsilon=1, delta=0), r"^delta: expected a number in \(0, 1\)"),
+    (lambda: proactive.plan_rounds(100, epochs=1, epsilon=1, gamma="none"), r"^gamma: expected fixed-point or one"),
+    (lambda: proactive.sigma_of(0.0, 1e-5), r"^epsilon: expected a finite number > 0, found 0"),
+    (lambda: proactive.gam(6.0, 1.0), r"^a: expected a share in \[0, 1\), found 1"),
+    (lambda: proactive.Course.of([], 100), r"^schedule: expected at least one round"),
+    (lambda: proactive.Course.of([(100, 1)], 100), r"^schedule: expected batches of 1 to 99 examples .* 100x1"),
+    (lambda: proactive.tightness_probe(100, 10**6, 0.01), r"^epsilon: 0\.01 allows no batch of one example"),
+])  # fmt: skip
 def test_invalid_arguments_are_rejected(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -47,21 +47,16 @@ def test_json_is_repeatable_and_files_have_a_default_folder(simfl_, tmp_path):
     assert simfl_(*words)[1] == out  # the same seed, the same graph
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ("--clipping-norms", "0"),
-            "privacy utility-graph: --clipping-norms: expected one or more different numbers > 0, found 0",
-        ),
-        (("--noise-multipliers", "a"), "--noise-multipliers: expected numbers with commas between them, found 'a'"),
-        (("--epochs", 0), "epochs: expected a finite number > 0, found 0"),
-        (("--delta", 2), "delta: expected a number in (0, 1), found 2"),
-        (("--target-loss", 1.5), "target_loss: expected a number in (0, 1), found 1.5"),
-        (("--set", "data.set=nothing"), "data.set: expected"),
-        (("no.yaml",), "no.yaml: expected a scenario file, found nothing there"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (("--clipping-norms", "0"),
+     "privacy utility-graph: --clipping-norms: expected one or more different numbers > 0, found 0"),
+    (("--noise-multipliers", "a"), "--noise-multipliers: expected numbers with commas between them, found 'a'"),
+    (("--epochs", 0), "epochs: expected a finite number > 0, found 0"),
+    (("--delta", 2), "delta: expected a number in (0, 1), found 2"),
+    (("--target-loss", 1.5), "target_loss: expected a number in (0, 1), found 1.5"),
+    (("--set", "data.set=nothing"), "data.set: expected"),
+    (("no.yaml",), "no.yaml: expected a scenario file, found nothing there"),
+])  # fmt: skip
 def test_bad_input_is_an_error_of_one_line(simfl_, words, message):
     err = simfl_.refused("privacy", "utility-graph", *words, *([] if "no.yaml" in words else ["digits.yaml"]))
     assert message in err

@@ -96,18 +96,13 @@ def test_gradients_that_are_really_clipped_are_reported():
     ]
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"algorithm": ""}, "the network decides by private losses and models"),
-        (
-            {"algorithm": ", explore_to: 1, step_clip: null, step_size: 0.6"},
-            r"Lemma 5 needs step sizes of at most .* 0\.5",
-        ),
-        ({"algorithm": ", explore_to: 1", "l2": 1e-4, "norm": 1.2}, r"and they begin at 0\.5"),
-        ({"algorithm": ", explore_to: 1", "model": "softmax", "tasks": 1}, "Lemma 5 needs a convex loss"),
-    ],
-)
+@pytest.mark.parametrize(("options", "reason"), [
+    ({"algorithm": ""}, "the network decides by private losses and models"),
+    ({"algorithm": ", explore_to: 1, step_clip: null, step_size: 0.6"},
+     r"Lemma 5 needs step sizes of at most .* 0\.5"),
+    ({"algorithm": ", explore_to: 1", "l2": 1e-4, "norm": 1.2}, r"and they begin at 0\.5"),
+    ({"algorithm": ", explore_to: 1", "model": "softmax", "tasks": 1}, "Lemma 5 needs a convex loss"),
+])  # fmt: skip
 def test_settings_outside_the_proof_are_not_certified(options, reason):
     protection, warnings = protected(kind="deep_q_sgd", **options)
     assert not protection.ledger.certified

@@ -79,18 +79,14 @@ def test_both_readings_are_those_of_table_2():
             assert [steps(t, 0, 0.0) for t in (0, 9)] == pytest.approx([1e4, 1e3]), "1/(l2 t), t from 1"
 
 
-@pytest.mark.parametrize(
-    ("ahead", "spread", "expected"),
-    [
-        (lambda curve, case, epsilon: 3.0, 1.0, YES),
-        (lambda curve, case, epsilon: 3.0 if case == "strongly convex" else -3.0, 1.0, NO),
-        (lambda curve, case, epsilon: 3.0 if epsilon < 1 else -3.0, 1.0, NO),
-        (lambda curve, case, epsilon: 3.0 if curve == "Algorithm 2" else -3.0, 1.0, UNDER),
-        (lambda curve, case, epsilon: -3.0, 1.0, NO),
-        (lambda curve, case, epsilon: 0.1, 20.0, NONE),
-    ],
-    ids=["ahead", "in one case", "at smaller epsilons", "in rounds", "behind", "level within the noise"],
-)
+@pytest.mark.parametrize(("ahead", "spread", "expected"), [
+    (lambda curve, case, epsilon: 3.0, 1.0, YES),
+    (lambda curve, case, epsilon: 3.0 if case == "strongly convex" else -3.0, 1.0, NO),
+    (lambda curve, case, epsilon: 3.0 if epsilon < 1 else -3.0, 1.0, NO),
+    (lambda curve, case, epsilon: 3.0 if curve == "Algorithm 2" else -3.0, 1.0, UNDER),
+    (lambda curve, case, epsilon: -3.0, 1.0, NO),
+    (lambda curve, case, epsilon: 0.1, 20.0, NONE),
+], ids=["ahead", "in one case", "at smaller epsilons", "in rounds", "behind", "level within the noise"])  # fmt: skip
 def test_the_lead_of_deep_q_decides_the_verdict(ahead, spread, expected):
     """Cases and epsilons are parts of one reading; settings and orders are readings."""
 
@@ -171,16 +167,12 @@ def test_a_cell_may_be_off_by_what_one_run_is():
     assert study.near(few[:4], 60.0) is None, "too few"
 
 
-@pytest.mark.parametrize(
-    ("accuracy", "spread", "expected"),
-    [
-        (lambda count: 60 + count, 0.1, YES),
-        (lambda count: 60 + count - 8 * (count == 5), 0.1, NO),
-        (lambda count: 60 + count - 8 * (count == 10), 0.1, UNDER),
-        (lambda count: 60.0 + 0.01 * count, 10.0, NONE),
-    ],
-    ids=["grows", "drops at five", "drops at ten, which one setting has", "within the noise"],
-)
+@pytest.mark.parametrize(("accuracy", "spread", "expected"), [
+    (lambda count: 60 + count, 0.1, YES),
+    (lambda count: 60 + count - 8 * (count == 5), 0.1, NO),
+    (lambda count: 60 + count - 8 * (count == 10), 0.1, UNDER),
+    (lambda count: 60.0 + 0.01 * count, 10.0, NONE),
+], ids=["grows", "drops at five", "drops at ten, which one setting has", "within the noise"])  # fmt: skip
 def test_the_accuracy_with_more_nodes_decides_the_verdict(accuracy, spread, expected):
     runs = runs_of(study.TABLE, lambda reading, curve, case, count: accuracy(count), spread)
     assert verdict(study.more_nodes(runs)) == expected
@@ -257,15 +249,11 @@ def test_epsilon_is_that_of_one_task_at_one_node_alone():
     assert "0.85 (M = 1)" in alone.evidence
 
 
-@pytest.mark.parametrize(
-    ("excess", "expected"),
-    [
-        (lambda l2, epochs: 1 / (1 + 120 * epochs), YES),
-        (lambda l2, epochs: 1 / (1 + 120 * epochs) ** 0.5, NO),
-        (lambda l2, epochs: 1 / (1 + 120 * epochs) ** (0.5 if l2 < 1 else 1.0), UNDER),
-    ],
-    ids=["1/t", "1/sqrt(t)", "not at the paper's l2"],
-)
+@pytest.mark.parametrize(("excess", "expected"), [
+    (lambda l2, epochs: 1 / (1 + 120 * epochs), YES),
+    (lambda l2, epochs: 1 / (1 + 120 * epochs) ** 0.5, NO),
+    (lambda l2, epochs: 1 / (1 + 120 * epochs) ** (0.5 if l2 < 1 else 1.0), UNDER),
+], ids=["1/t", "1/sqrt(t)", "not at the paper's l2"])  # fmt: skip
 def test_the_rate_of_theorem_7(excess, expected):
     epochs = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
     groups = {}

@@ -181,36 +181,27 @@ def test_bounds_are_for_one_pass():
         theorem3(**{**MNIST, "steps": 1201}, step_size=0.1, noise_std=0.0)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: logistic_constants(-0.1), r"^l2: expected a finite number >= 0, found -0\.1$"),
-        (lambda: logistic_constants(0.1, 0.0), r"^radius: "),
-        (lambda: algorithm1_noise(0.0, 1e-5, batch_size=5), r"^epsilon: expected a finite number > 0, found 0$"),
-        (lambda: algorithm1_noise(1.0, 2.0, batch_size=5), r"^delta: "),
-        (lambda: algorithm1_noise(1.0, 1e-5, batch_size=0), r"^batch_size: "),
-        (lambda: algorithm1_noise(1.0, 1e-5, batch_size=5, lipschitz=0.0), r"^lipschitz: "),
-        (lambda: algorithm1_noise(1.0, 1e-5, batch_size=5, calibration="no"), r"^calibration: expected classic or"),
-        (lambda: algorithm1_noise(1.0, 1e-5, batch_size=5).scaled(0.0), r"^step_size: "),
-        (
-            lambda: algorithm1_noise(1.0, 1e-5, batch_size=5).joint(models=0),
-            r"^models: expected an integer >= 1, found 0",
-        ),
-        (lambda: dp_sgd_noise(1.0, 1e-5, batch_size=5, visits=0), r"^visits: "),
-        (lambda: theorem3(**MNIST, step_size=0.0, noise_std=0.0), r"^step_size: "),
-        (lambda: theorem3(**MNIST, step_size=0.1, noise_std=-1.0), r"^noise_std: "),
-        (lambda: theorem3(**MNIST, step_size=0.1, noise_std=0.0, dimension=0), r"^dimension: "),
-        (lambda: theorem4(**MNIST, noise_std=0.0, strong_convexity=0.0), r"^strong_convexity: .*; use Theorem 3$"),
-        (
-            lambda: theorem6(**MNIST, step_size=0.1, noise_std=0.0, nodes=0, global_steps=1),
-            r"^nodes: expected an integer >= 1",
-        ),
-        (
-            lambda: theorem6(**MNIST, step_size=0.1, noise_std=0.0, nodes=1, global_steps=1201),
-            r"^global_steps: expected a number from 0 to 1200",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: logistic_constants(-0.1), r"^l2: expected a finite number >= 0, found -0\.1$"),
+    (lambda: logistic_constants(0.1, 0.0), r"^radius: "),
+    (lambda: algorithm1_noise(0.0, 1e-5, batch_size=5), r"^epsilon: expected a finite number > 0, found 0$"),
+    (lambda: algorithm1_noise(1.0, 2.0, batch_size=5), r"^delta: "),
+    (lambda: algorithm1_noise(1.0, 1e-5, batch_size=0), r"^batch_size: "),
+    (lambda: algorithm1_noise(1.0, 1e-5, batch_size=5, lipschitz=0.0), r"^lipschitz: "),
+    (lambda: algorithm1_noise(1.0, 1e-5, batch_size=5, calibration="no"), r"^calibration: expected classic or"),
+    (lambda: algorithm1_noise(1.0, 1e-5, batch_size=5).scaled(0.0), r"^step_size: "),
+    (lambda: algorithm1_noise(1.0, 1e-5, batch_size=5).joint(models=0),
+     r"^models: expected an integer >= 1, found 0"),
+    (lambda: dp_sgd_noise(1.0, 1e-5, batch_size=5, visits=0), r"^visits: "),
+    (lambda: theorem3(**MNIST, step_size=0.0, noise_std=0.0), r"^step_size: "),
+    (lambda: theorem3(**MNIST, step_size=0.1, noise_std=-1.0), r"^noise_std: "),
+    (lambda: theorem3(**MNIST, step_size=0.1, noise_std=0.0, dimension=0), r"^dimension: "),
+    (lambda: theorem4(**MNIST, noise_std=0.0, strong_convexity=0.0), r"^strong_convexity: .*; use Theorem 3$"),
+    (lambda: theorem6(**MNIST, step_size=0.1, noise_std=0.0, nodes=0, global_steps=1),
+     r"^nodes: expected an integer >= 1"),
+    (lambda: theorem6(**MNIST, step_size=0.1, noise_std=0.0, nodes=1, global_steps=1201),
+     r"^global_steps: expected a number from 0 to 1200"),
+])  # fmt: skip
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
