@@ -57,14 +57,11 @@ def test_a_run_can_be_checked(scenario):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("s.yaml", "--set", "privacy=null"), "privacy: expected a privacy section to check, found none"),
-        (("none.yaml",), "none.yaml"),
-        (("s.yaml", "--claimed-epsilon", "-1"), "privacy.claim.epsilon: expected a number > 0, found -1"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (("s.yaml", "--set", "privacy=null"), "privacy: expected a privacy section to check, found none"),
+    (("none.yaml",), "none.yaml"),
+    (("s.yaml", "--claimed-epsilon", "-1"), "privacy.claim.epsilon: expected a number > 0, found -1"),
+])  # fmt: skip
 def test_bad_input_gives_one_line(scenario, words, message):
     code, out, err = scenario("privacy", "check", *words)
     assert (code, out) == (2, "")

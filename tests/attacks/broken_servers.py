@@ -43,8 +43,7 @@ APART = ", participation: {min_separation: 5}"
 
 #: Name -> algorithm, further options of privacy, and spread of speeds of servers without a fault.
 CORRECT = {
-    "fedbuff": (FEDBUFF, "", 0.0),
-    "fedbuff, apart": (FEDBUFF, APART, 0.7),
+    "fedbuff": (FEDBUFF, "", 0.0), "fedbuff, apart": (FEDBUFF, APART, 0.7),
     "fedbuff, fast users": (FEDBUFF.replace("20", "140"), "", 1.2),
     "fedasync": (FEDASYNC, "", 0.3),
     "fedavg, drawn": (DRAWN, ", cohorts: poisson, releases: 40", 0.7),
@@ -53,39 +52,24 @@ CORRECT = {
     "fedbuff, adaptive": (FEDBUFF, "", 0.0),
     "fedavg, drawn, adaptive": (DRAWN, ", cohorts: poisson, releases: 40", 0.7),
     "fedavg, others replaced, adaptive": (DRAWN, ", neighbors: replace_one", 0.0),
-    "tree": (FEDBUFF, ", participation: {min_separation: 5, at_most: 2}, releases: 20, noise: {correlated: tree}", 0.7),
-    "nodes of trees, restarted": (
-        DRAWN,
-        f"{APART}, releases: 40, noise: {{correlated: tree, estimate: nodes, restart_every: 15}}",
-        0.3,
-    ),
+    "tree":
+        (FEDBUFF, ", participation: {min_separation: 5, at_most: 2}, releases: 20, noise: {correlated: tree}", 0.7),
+    "nodes of trees, restarted":
+        (DRAWN, f"{APART}, releases: 40, noise: {{correlated: tree, estimate: nodes, restart_every: 15}}", 0.3),
     "square root": (FEDBUFF, f"{APART}, releases: 40, noise: {{correlated: square_root, bands: 5}}", 0.7),
     "banded": (FEDBUFF, f"{APART}, releases: 40, noise: {{correlated: banded, bands: 5}}", 0.3),
-    "blt, others replaced": (
-        FEDASYNC,
-        ", participation: {min_separation: 100, at_most: 2}, releases: 400, noise: {correlated: blt}"
-        ", neighbors: replace_one",
-        0.3,
-    ),
+    "blt, others replaced":
+        (FEDASYNC, ", participation: {min_separation: 100, at_most: 2}, releases: 400, noise: {correlated: blt}, "
+         "neighbors: replace_one", 0.3),
     "secure sum": (SECURE, ", where: secure_sum, colluding: 2", 0.5),
-    "secure sum, neighbors": (
-        SECURE.replace("bonawitz, threshold: 14", "secagg_plus, threshold: 14, neighbors: 12"),
-        ", where: secure_sum, participation: {min_separation: 3}",
-        0.5,
-    ),
+    "secure sum, neighbors": (SECURE.replace("bonawitz, threshold: 14", "secagg_plus, threshold: 14, neighbors: 12"),
+     ", where: secure_sum, participation: {min_separation: 3}", 0.5),
     "secure sum of a buffer": (BUFFER, ", where: secure_sum, colluding: 2", 0.5),
-    "secure sum, discrete": (
-        SECURE,
-        ", mechanism: discrete_gaussian, where: secure_sum, colluding: 2",
-        0.5,
-    ),
-    "secure sum, 10 bits": (
-        SECURE.replace("bits: 16", "bits: 10"),
-        ", mechanism: discrete_gaussian, where: secure_sum",
-        0.5,
-    ),
+    "secure sum, discrete": (SECURE, ", mechanism: discrete_gaussian, where: secure_sum, colluding: 2", 0.5),
+    "secure sum, 10 bits":
+        (SECURE.replace("bits: 16", "bits: 10"), ", mechanism: discrete_gaussian, where: secure_sum", 0.5),
     "secure sum, noise of the server": (SECURE, "", 0.5),
-}
+}  # fmt: skip
 #: The norm of servers with an adaptive one: it begins far from the norms of updates.
 ADAPTIVE = {"start": 0.05, "count_noise": 5.0}
 

@@ -34,16 +34,13 @@ def test_membership_writes_tables_and_figures_and_prints_certified_epsilons(simf
     assert all(0 <= one["lower_bound"] < one["account"] for one in result["inferences"])
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--client", 7), "--client: expected 0 to 3, found 7"),
-        (("--observer", "-1"), "--observer: expected 0 to 3, or links, found -1"),
-        (("--models", 0), "privacy attack: models: expected an integer >= 1, found 0"),
-        (("--confidence", 1), "privacy attack: confidence: expected a number between 0 and 1, found 1.0"),
-        (("--client", 2, "--observer", 2), "--observer: expected an observer other than the attacked client, found"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (("--client", 7), "--client: expected 0 to 3, found 7"),
+    (("--observer", "-1"), "--observer: expected 0 to 3, or links, found -1"),
+    (("--models", 0), "privacy attack: models: expected an integer >= 1, found 0"),
+    (("--confidence", 1), "privacy attack: confidence: expected a number between 0 and 1, found 1.0"),
+    (("--client", 2, "--observer", 2), "--observer: expected an observer other than the attacked client, found"),
+])  # fmt: skip
 def test_bad_input_gives_one_line(simfl_, path, words, message):
     err = simfl_.refused("privacy", "attack", path, *words)
     assert err.startswith(message)

@@ -335,16 +335,13 @@ def test_a_scenario_without_privacy_is_refused():
         audit(loads(text))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"canaries": 0}, "canaries: expected an integer >= 1"),
-        ({"guesses": 0}, "guesses: expected an integer from 1 to 1438, the canaries, found 0"),
-        ({"guesses": []}, "guesses: expected one number of guesses or more"),
-        ({"kind": "other"}, "kind: expected gradient or input"),
-        ({"confidence": 1.0}, "confidence: expected a number between 0 and 1"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"canaries": 0}, "canaries: expected an integer >= 1"),
+    ({"guesses": 0}, "guesses: expected an integer from 1 to 1438, the canaries, found 0"),
+    ({"guesses": []}, "guesses: expected one number of guesses or more"),
+    ({"kind": "other"}, "kind: expected gradient or input"),
+    ({"confidence": 1.0}, "confidence: expected a number between 0 and 1"),
+])  # fmt: skip
 def test_wrong_arguments_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         audited(**options)

@@ -298,14 +298,11 @@ def test_noise_of_the_server_does_not_cover_messages_to_it():
     assert (table.loc["server", "from_distance"] == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"observers": ["server"]}, "--observer: expected 0 to 3, or links, found server"),
-        ({"clients": [4]}, "--client: expected 0 to 3, found 4"),
-        ({"models": 10**9}, "--models: expected what fits into 2 GiB"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"observers": ["server"]}, "--observer: expected 0 to 3, or links, found server"),
+    ({"clients": [4]}, "--client: expected 0 to 3, found 4"),
+    ({"models": 10**9}, "--models: expected what fits into 2 GiB"),
+])  # fmt: skip
 def test_unsupported_attacks_are_refused(options, message):
     with pytest.raises(ScenarioError, match=message):
         infer_membership(loads(TEXT), **options)

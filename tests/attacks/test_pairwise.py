@@ -155,14 +155,11 @@ def test_shuffled_batches_are_known_to_the_observer():
     assert 0.5 < report.lower_bound < report.certified
 
 
-@pytest.mark.parametrize(
-    ("observer", "options", "message"),
-    [
-        (0, {}, "--observer: expected another node than client 0"),
-        (1, {"kind": "input"}, "--kind: expected gradient with --observer, found input"),
-        ("server", {}, "observer: expected a client, 0 to 3"),
-    ],
-)
+@pytest.mark.parametrize(("observer", "options", "message"), [
+    (0, {}, "--observer: expected another node than client 0"),
+    (1, {"kind": "input"}, "--kind: expected gradient with --observer, found input"),
+    ("server", {}, "observer: expected a client, 0 to 3"),
+])  # fmt: skip
 def test_unsupported_observers_are_refused(observer, options, message):
     with pytest.raises(ScenarioError, match=message):
         plan(observer, **options)

@@ -332,17 +332,14 @@ def test_right_guesses_are_counted():
     assert judge(np.array([-3.0, 2.0, -1.0, 5.0]), included, [2], delta=0.0).p_value == 1.0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((5, 4, 10, 1.0, 0.0), "correct: expected an integer from 0 to 4"),
-        ((1, 11, 10, 1.0, 0.0), "guesses: expected an integer from 0 to 10, the canaries, found 11"),
-        ((0, 0, 0, 1.0, 0.0), "canaries: expected an integer >= 1"),
-        ((1, 4, 10, -1.0, 0.0), "epsilon: expected a number >= 0"),
-        ((1, 4, 10, math.nan, 0.0), "epsilon: expected a number >= 0"),
-        ((1, 4, 10, 1.0, 2.0), r"delta: expected a number in \[0, 1\]"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    ((5, 4, 10, 1.0, 0.0), "correct: expected an integer from 0 to 4"),
+    ((1, 11, 10, 1.0, 0.0), "guesses: expected an integer from 0 to 10, the canaries, found 11"),
+    ((0, 0, 0, 1.0, 0.0), "canaries: expected an integer >= 1"),
+    ((1, 4, 10, -1.0, 0.0), "epsilon: expected a number >= 0"),
+    ((1, 4, 10, math.nan, 0.0), "epsilon: expected a number >= 0"),
+    ((1, 4, 10, 1.0, 2.0), r"delta: expected a number in \[0, 1\]"),
+])  # fmt: skip
 def test_wrong_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         p_value(*arguments)

@@ -131,16 +131,13 @@ def test_the_command_prints_verdicts_and_json(simfl_, tmp_path):
     assert result["assumptions"]["unit"].startswith("a user")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"client": 3}, r"--client: expected none with unit: user"),
-        ({"observer": "server"}, r"--observer: expected none with unit: user"),
-        ({"in_place": True}, r"--in-place: expected none with unit: user"),
-        ({"kind": "input"}, r"--kind: expected none with unit: user"),
-        ({"canaries": 201}, r"canaries: expected 1 to 200, the number of users, found 201"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"client": 3}, r"--client: expected none with unit: user"),
+    ({"observer": "server"}, r"--observer: expected none with unit: user"),
+    ({"in_place": True}, r"--in-place: expected none with unit: user"),
+    ({"kind": "input"}, r"--kind: expected none with unit: user"),
+    ({"canaries": 201}, r"canaries: expected 1 to 200, the number of users, found 201"),
+])  # fmt: skip
 def test_bad_options_give_one_line(options, message):
     with pytest.raises(ScenarioError, match=message):
         audit(loads(text()), **options)

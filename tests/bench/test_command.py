@@ -7,15 +7,12 @@ import pytest
 from simfl.bench.command import _while_time
 
 
-@pytest.mark.parametrize(
-    ("seconds", "measured"),
-    [
-        ([10, 10, 10], ["a", "b", "c"]),
-        ([70, 10, 10], ["a"]),  # the first is always measured
-        ([20, 25, 10], ["a", "b"]),  # 45 s, and a case may take 25
-        ([20, 20, 10], ["a", "b", "c"]),  # ends at 60 s if the last takes 20
-    ],
-)
+@pytest.mark.parametrize(("seconds", "measured"), [
+    ([10, 10, 10], ["a", "b", "c"]),
+    ([70, 10, 10], ["a"]),  # the first is always measured
+    ([20, 25, 10], ["a", "b"]),  # 45 s, and a case may take 25
+    ([20, 20, 10], ["a", "b", "c"]),  # ends at 60 s if the last takes 20
+])  # fmt: skip
 def test_no_case_begins_that_would_end_late(seconds, measured, capsys):
     """A case is expected to take as long as the longest before it."""
     done: list[str] = []

@@ -56,13 +56,10 @@ def test_the_table_marks_the_fastest(simfl_, monkeypatch):
     assert {CASES[name].sections["model"]["kind"] for name in MODELS} == {"softmax", "mlp", "lenet5"}
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--widths", "--quick"), "expected one of --quick and --widths, found both"),
-        (("peers", "--widths"), "expected neither --quick nor --widths"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (("--widths", "--quick"), "expected one of --quick and --widths, found both"),
+    (("peers", "--widths"), "expected neither --quick nor --widths"),
+])  # fmt: skip
 def test_widths_exclude_quick_and_peers(simfl_, words, message):
     err = simfl_.refused("bench", *words)
     assert message in err

@@ -42,18 +42,15 @@ def test_schema_accepts_the_scenario_of_simfl_new_which_names_it(validator):
     validator.validate(read(rest, "new").content)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{}",
-        "{algorithm: adpsgd, linkz: {}}",
-        "{algorithm: {kind: adpsgd, stepsize: 1}}",
-        "{algorithm: nonsense}",
-        "{algorithm: adpsgd, clients: -1}",
-        "{algorithm: adpsgd, topology: {kind: regular, degre: 3}}",
-        "{algorithm: adpsgd, topology: {degree: 3}}",
-        "{algorithm: adpsgd, data: {set: mnist, options: {}}}",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "{}",
+    "{algorithm: adpsgd, linkz: {}}",
+    "{algorithm: {kind: adpsgd, stepsize: 1}}",
+    "{algorithm: nonsense}",
+    "{algorithm: adpsgd, clients: -1}",
+    "{algorithm: adpsgd, topology: {kind: regular, degre: 3}}",
+    "{algorithm: adpsgd, topology: {degree: 3}}",
+    "{algorithm: adpsgd, data: {set: mnist, options: {}}}",
+])  # fmt: skip
 def test_schema_rejects_typos(validator, text):
     assert not validator.is_valid(yaml.safe_load(text))

@@ -52,17 +52,14 @@ class HuggingFace:
         return pd.DataFrame(self.columns_of)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        (X, Y, X[:2], Y[:2], OWNER),
-        [X.tolist(), Y.tolist(), X[:2].tolist(), Y[:2].tolist(), OWNER],
-        {"x": X, "y": Y[:, None], "x_test": X[:2], "y_test": Y[:2], "owner": OWNER},
-        {"x_train": X, "y_train": Y, "x_test": X[:2], "y_test": Y[:2], "owner": OWNER},
-        Parts(X, Y, X[:2], Y[:2], OWNER),
-        Named(X, Y, X[:2], Y[:2], np.array(OWNER)),
-    ],
-)
+@pytest.mark.parametrize("given", [
+    (X, Y, X[:2], Y[:2], OWNER),
+    [X.tolist(), Y.tolist(), X[:2].tolist(), Y[:2].tolist(), OWNER],
+    {"x": X, "y": Y[:, None], "x_test": X[:2], "y_test": Y[:2], "owner": OWNER},
+    {"x_train": X, "y_train": Y, "x_test": X[:2], "y_test": Y[:2], "owner": OWNER},
+    Parts(X, Y, X[:2], Y[:2], OWNER),
+    Named(X, Y, X[:2], Y[:2], np.array(OWNER)),
+])  # fmt: skip
 def test_collections_of_arrays_become_a_set(given: Any) -> None:
     data = load(given, scale=1 / 255)
     np.testing.assert_array_equal(data.train_x, X)

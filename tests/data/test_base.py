@@ -35,15 +35,12 @@ def test_a_label_of_the_test_part_alone_counts_as_a_class() -> None:
     assert (labels, train.tolist(), test.tolist()) == ((1, 2, 3), [2, 0, 2, 0], [1, 0])
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([0.0, 0.5, 1.0], r"^file: labels must be whole numbers \(classes\), found 0.5;.*`model.kind: linear`"),
-        ([0.0, np.nan], "whole numbers .* found nan"),
-        ([2.0, 2.0], "at least two classes, found the single label 2"),
-        (list(range(100)), "found 100 labels in 100 examples; these are not classes"),
-    ],
-)
+@pytest.mark.parametrize(("labels", "message"), [
+    ([0.0, 0.5, 1.0], r"^file: labels must be whole numbers \(classes\), found 0.5;.*`model.kind: linear`"),
+    ([0.0, np.nan], "whole numbers .* found nan"),
+    ([2.0, 2.0], "at least two classes, found the single label 2"),
+    (list(range(100)), "found 100 labels in 100 examples; these are not classes"),
+])  # fmt: skip
 def test_labels_that_are_not_classes_are_refused(labels: list[float], message: str) -> None:
     with pytest.raises(DataError, match=message):
         class_labels("file", np.array(labels))

@@ -88,19 +88,16 @@ def test_one_of_two_archives_must_be_named(tmp_path: Path, streams: Streams) -> 
     assert len(load_dataset("cifar10", root=tmp_path, streams=streams, path="a.tar.gz").train_y) == 9
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (archive(as_bytes())[:-3000], "cut off, or not a tar archive"),
-        (b"no archive", "cut off, or not a tar archive"),
-        (b"", "cut off, or not a tar archive"),
-        (archive({"data_batch_1.bin": b"x" * 3073}), "expected labels 0 to 9, found 120"),
-        (archive({**as_bytes(), "data_batch_1.bin": b"\0" * 4000}), "records of 3073 bytes, found 4000 bytes"),
-        (archive({**as_bytes(), "test_batch.bin": b""}), "records of 3073 bytes, found 0 bytes"),
-        (archive({"test_batch.bin": bytes(3073)}), "expected data_batch_1.bin .* found test_batch.bin;"),
-        (archive({"data_batch_1": b"pickle"}), "binary version of CIFAR-10.*found none of them; .*fetch cifar10"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (archive(as_bytes())[:-3000], "cut off, or not a tar archive"),
+    (b"no archive", "cut off, or not a tar archive"),
+    (b"", "cut off, or not a tar archive"),
+    (archive({"data_batch_1.bin": b"x" * 3073}), "expected labels 0 to 9, found 120"),
+    (archive({**as_bytes(), "data_batch_1.bin": b"\0" * 4000}), "records of 3073 bytes, found 4000 bytes"),
+    (archive({**as_bytes(), "test_batch.bin": b""}), "records of 3073 bytes, found 0 bytes"),
+    (archive({"test_batch.bin": bytes(3073)}), "expected data_batch_1.bin .* found test_batch.bin;"),
+    (archive({"data_batch_1": b"pickle"}), "binary version of CIFAR-10.*found none of them; .*fetch cifar10"),
+])  # fmt: skip
 def test_damaged_archives_are_refused(tmp_path: Path, streams: Streams, content: bytes, message: str) -> None:
     (tmp_path / "cifar10").mkdir()
     (tmp_path / "cifar10" / "some.tar.gz").write_bytes(content)

@@ -73,27 +73,24 @@ def test_regression_keeps_the_targets(tmp_path: Path, streams: Streams) -> None:
     assert sorted([*data.train_y, *data.test_y]) == [-3.0, 0.5, 1.25, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "found no examples"),
-        (b"1 1:2\n1 1:3\n1 2:2\n", "at least two classes, found the single label 1"),
-        (b"# c\n\n0 1:2\n1 a:2\n0 1:2\n", ":4: not in LIBSVM format `label index:value ...`"),
-        (b"1 3:2 2:1\n", ":1: not in LIBSVM format"),
-        (b"1 2:2 2:1\n", "not in LIBSVM format"),
-        (b"1 -2:2\n", "not in LIBSVM format"),
-        (b"1 1:1\r\n1 1:2 3", ":2: not in LIBSVM format"),
-        (b"yes 1:2\n", "not in LIBSVM format"),
-        (b"<html><body>404</body></html>\n", "not in LIBSVM format"),
-        (bytes(range(128, 256)), "not in LIBSVM format"),
-        (b"1,2 1:1\n", "not in LIBSVM format"),
-        (b"0 1:1 2:1 3:1\n\n# c\n1\n1 1:nan\n", ":5: features must be finite"),
-        (b"0 1:1\n1 1:1e60\n", ":2: features must be finite"),
-        (b"0 1:1\n0.5 1:1\n", "labels must be whole numbers"),
-        (b"0 1:1\n1 2000000000:1\n0 1:2\n1 1:1\n", "need 30 GiB as a dense array, the limit is 16 GiB"),
-        (b"0 1:1\n1 99999999999999999999:1\n", "not in LIBSVM format"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    (b"", "found no examples"),
+    (b"1 1:2\n1 1:3\n1 2:2\n", "at least two classes, found the single label 1"),
+    (b"# c\n\n0 1:2\n1 a:2\n0 1:2\n", ":4: not in LIBSVM format `label index:value ...`"),
+    (b"1 3:2 2:1\n", ":1: not in LIBSVM format"),
+    (b"1 2:2 2:1\n", "not in LIBSVM format"),
+    (b"1 -2:2\n", "not in LIBSVM format"),
+    (b"1 1:1\r\n1 1:2 3", ":2: not in LIBSVM format"),
+    (b"yes 1:2\n", "not in LIBSVM format"),
+    (b"<html><body>404</body></html>\n", "not in LIBSVM format"),
+    (bytes(range(128, 256)), "not in LIBSVM format"),
+    (b"1,2 1:1\n", "not in LIBSVM format"),
+    (b"0 1:1 2:1 3:1\n\n# c\n1\n1 1:nan\n", ":5: features must be finite"),
+    (b"0 1:1\n1 1:1e60\n", ":2: features must be finite"),
+    (b"0 1:1\n0.5 1:1\n", "labels must be whole numbers"),
+    (b"0 1:1\n1 2000000000:1\n0 1:2\n1 1:1\n", "need 30 GiB as a dense array, the limit is 16 GiB"),
+    (b"0 1:1\n1 99999999999999999999:1\n", "not in LIBSVM format"),
+])  # fmt: skip
 def test_malformed_files_are_refused(tmp_path: Path, streams: Streams, content: bytes, message: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
@@ -103,16 +100,13 @@ def test_malformed_files_are_refused(tmp_path: Path, streams: Streams, content: 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("file.bz2", bz2.compress(TEXT)[:-10], "the .bz2 file is cut off"),
-        ("file.bz2", TEXT, "not a .bz2 file, or damaged"),
-        ("file.gz", TEXT, "not a .gz file, or damaged"),
-        ("file.xz", lzma.compress(TEXT)[:-10], "the .xz file is cut off"),
-        ("file.xz", TEXT, "not a .xz file, or damaged"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("file.bz2", bz2.compress(TEXT)[:-10], "the .bz2 file is cut off"),
+    ("file.bz2", TEXT, "not a .bz2 file, or damaged"),
+    ("file.gz", TEXT, "not a .gz file, or damaged"),
+    ("file.xz", lzma.compress(TEXT)[:-10], "the .xz file is cut off"),
+    ("file.xz", TEXT, "not a .xz file, or damaged"),
+])  # fmt: skip
 def test_bad_archives_are_refused(tmp_path: Path, streams: Streams, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):

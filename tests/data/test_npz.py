@@ -76,27 +76,24 @@ def test_a_bare_name_is_searched_in_the_folder_npz(tmp_path: Path, streams: Stre
         assert load_dataset("npz", root=tmp_path, streams=streams, path=path, test_fraction=0.5).name == "mine"
 
 
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"x_train": X}, "missing key y_train; found x_train"),
-        ({"y_train": Y}, "missing key x_train; found y_train"),
-        ({"x_train": X, "y_train": Y, "x_test": X}, "missing key y_test; found x_train, y_train, x_test"),
-        ({"images": X, "labels": Y}, "expected the keys x_train and y_train, or x and y; found images, labels"),
-        ({}, "expected the keys .* found none"),
-        ({"x": X, "y": Y[:5]}, "found 6 examples in x and 5 labels in y"),
-        ({"x": X[:, 0], "y": Y}, r"x: expected shape \[n, features\] or images"),
-        ({"x": X, "y": np.eye(6)}, r"y: expected one label per example, \[n\], found shape \(6, 6\)"),
-        ({"x": X, "y": Y / 3}, "labels must be whole numbers"),
-        ({"x": X * np.nan, "y": Y}, "x: example 0: features must be finite"),
-        ({"x": X * 1e300, "y": Y}, "x: example 0: features must be finite"),
-        ({"x": X.astype("c16"), "y": Y}, "x: expected numbers, found complex128"),
-        ({"x": X.astype("U3"), "y": Y}, "x: expected numbers, found <U3"),
-        ({"x": X[:0], "y": Y[:0]}, r"no examples with features \(shape \(0, 4\)\)"),
-        ({"x_train": X, "y_train": Y, "x_test": X[:, :2], "y_test": Y}, r"test examples have shape \(2,\)"),
-        ({"x": X.astype(object), "y": Y}, "not an .npz archive of numbers, or damaged"),
-    ],
-)
+@pytest.mark.parametrize(("arrays", "message"), [
+    ({"x_train": X}, "missing key y_train; found x_train"),
+    ({"y_train": Y}, "missing key x_train; found y_train"),
+    ({"x_train": X, "y_train": Y, "x_test": X}, "missing key y_test; found x_train, y_train, x_test"),
+    ({"images": X, "labels": Y}, "expected the keys x_train and y_train, or x and y; found images, labels"),
+    ({}, "expected the keys .* found none"),
+    ({"x": X, "y": Y[:5]}, "found 6 examples in x and 5 labels in y"),
+    ({"x": X[:, 0], "y": Y}, r"x: expected shape \[n, features\] or images"),
+    ({"x": X, "y": np.eye(6)}, r"y: expected one label per example, \[n\], found shape \(6, 6\)"),
+    ({"x": X, "y": Y / 3}, "labels must be whole numbers"),
+    ({"x": X * np.nan, "y": Y}, "x: example 0: features must be finite"),
+    ({"x": X * 1e300, "y": Y}, "x: example 0: features must be finite"),
+    ({"x": X.astype("c16"), "y": Y}, "x: expected numbers, found complex128"),
+    ({"x": X.astype("U3"), "y": Y}, "x: expected numbers, found <U3"),
+    ({"x": X[:0], "y": Y[:0]}, r"no examples with features \(shape \(0, 4\)\)"),
+    ({"x_train": X, "y_train": Y, "x_test": X[:, :2], "y_test": Y}, r"test examples have shape \(2,\)"),
+    ({"x": X.astype(object), "y": Y}, "not an .npz archive of numbers, or damaged"),
+])  # fmt: skip
 def test_bad_contents_are_refused(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
         load(tmp_path, **arrays)
@@ -123,20 +120,17 @@ def with_member(content: bytes) -> bytes:
     return packed.getvalue()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"text",
-        good_archive()[:-30],
-        good_archive()[:200].ljust(len(good_archive()), b"\0"),
-        with_member(npy_header("(1000000000000000,)") + b"1234"),
-        with_member(npy_header("(3,)") + b"1234"),
-        with_member(npy_header("open(0)")),
-        with_member(b"\x93NUMPY\x01\x00\x10\x00garbage"),
-        with_member(b""),
-    ],
-)
+@pytest.mark.parametrize("content", [
+    b"",
+    b"text",
+    good_archive()[:-30],
+    good_archive()[:200].ljust(len(good_archive()), b"\0"),
+    with_member(npy_header("(1000000000000000,)") + b"1234"),
+    with_member(npy_header("(3,)") + b"1234"),
+    with_member(npy_header("open(0)")),
+    with_member(b"\x93NUMPY\x01\x00\x10\x00garbage"),
+    with_member(b""),
+])  # fmt: skip
 def test_damaged_archives_are_refused(tmp_path: Path, streams: Streams, content: bytes) -> None:
     path = tmp_path / "file.npz"
     path.write_bytes(content)
@@ -165,13 +159,10 @@ def test_an_array_names_the_owner_of_each_example(tmp_path: Path) -> None:
             load(tmp_path, x=X, y=Y, **arrays, group="user")
 
 
-@pytest.mark.parametrize(
-    ("owners", "message"),
-    [
-        ([1, 2, np.nan, 1, 2, np.nan], "user: example 2: expected an owner, found nan; name it"),
-        (np.array(["NaT"] * 6, "M8[s]"), r"user: expected numbers or words, found datetime64\[s\]; name each owner"),
-    ],
-)
+@pytest.mark.parametrize(("owners", "message"), [
+    ([1, 2, np.nan, 1, 2, np.nan], "user: example 2: expected an owner, found nan; name it"),
+    (np.array(["NaT"] * 6, "M8[s]"), r"user: expected numbers or words, found datetime64\[s\]; name each owner"),
+])  # fmt: skip
 def test_owners_without_a_name_are_refused(tmp_path: Path, owners: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
         load(tmp_path, x=X, y=Y, user=np.asarray(owners), group="user")

@@ -165,17 +165,14 @@ def test_a_client_out_of_range_is_refused() -> None:
 FLOATS = np.linspace(0, 1, 20, dtype=np.float32)
 
 
-@pytest.mark.parametrize(
-    ("kind", "clients", "options", "message"),
-    [
-        ("iid", 21, {}, r"^clients\.count: 21 clients but only 20 training examples, and each needs one"),
-        ("iid", 2, {"sizes": "listed", "values": [20, 1]}, "they add up to 21, but there are 20 training examples"),
-        ("shards", 9, {"shards_per_client": 3}, r"shards_per_client: client 2 has 2 examples for 3 shards"),
-        ("by_label", 2, {"labels_per_client": 5}, r"labels_per_client: expected 1 to 4 \(the classes\), found 5"),
-        ("resample", 2, {"size": 21}, r"^data\.partition\.size: expected 1 to 20 .*, found 21"),
-        ("resample", 2, {"size": 15, "sizes": "power_law", "exponent": 3.0}, "would draw .* of 20 training examples"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "clients", "options", "message"), [
+    ("iid", 21, {}, r"^clients\.count: 21 clients but only 20 training examples, and each needs one"),
+    ("iid", 2, {"sizes": "listed", "values": [20, 1]}, "they add up to 21, but there are 20 training examples"),
+    ("shards", 9, {"shards_per_client": 3}, r"shards_per_client: client 2 has 2 examples for 3 shards"),
+    ("by_label", 2, {"labels_per_client": 5}, r"labels_per_client: expected 1 to 4 \(the classes\), found 5"),
+    ("resample", 2, {"size": 21}, r"^data\.partition\.size: expected 1 to 20 .*, found 21"),
+    ("resample", 2, {"size": 15, "sizes": "power_law", "exponent": 3.0}, "would draw .* of 20 training examples"),
+])  # fmt: skip
 def test_partitions_must_fit_the_data(kind: str, clients: int, options: dict[str, object], message: str) -> None:
     with pytest.raises(ScenarioError, match=message) as caught:
         partition(kind, np.arange(20, dtype=np.int32) % 4, clients, rng(), **options)

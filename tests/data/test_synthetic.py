@@ -93,17 +93,14 @@ def test_labels_are_noisy_but_can_be_learned() -> None:
     assert (data.num_classes, data.train_y.dtype) == (2, np.int32)
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "message"),
-    [
-        ("quadratic", {"samples": 10**9, "dimension": 100}, r"^data\.samples: .* need more than 16 GiB"),
-        ("quadratic", {"condition_number": 1e31}, r"^data\.condition_number: expected 1 to 1e30, found 1e\+31"),
-        ("quadratic", {"curvature": [1.0, 0.0]}, r"^data\.curvature: expected a list of numbers > 0"),
-        ("quadratic", {"curvature": []}, r"^data\.curvature"),
-        ("logistic", {"samples": 20, "dimension": 30}, "can be separated, so it has no finite optimum; .*model.l2 > 0"),
-        ("logistic", {"samples": 1}, "all 1 labels of this logistic problem are equal"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "options", "message"), [
+    ("quadratic", {"samples": 10**9, "dimension": 100}, r"^data\.samples: .* need more than 16 GiB"),
+    ("quadratic", {"condition_number": 1e31}, r"^data\.condition_number: expected 1 to 1e30, found 1e\+31"),
+    ("quadratic", {"curvature": [1.0, 0.0]}, r"^data\.curvature: expected a list of numbers > 0"),
+    ("quadratic", {"curvature": []}, r"^data\.curvature"),
+    ("logistic", {"samples": 20, "dimension": 30}, "can be separated, so it has no finite optimum; .*model.l2 > 0"),
+    ("logistic", {"samples": 1}, "all 1 labels of this logistic problem are equal"),
+])  # fmt: skip
 def test_bad_problems_are_refused(kind: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         make(kind, **options)

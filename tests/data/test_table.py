@@ -323,20 +323,17 @@ def test_other_examples_of_words_are_refused_where_the_features_are_numbers(tmp_
         read_examples(tmp_path / "file.csv", None)
 
 
-@pytest.mark.parametrize(
-    ("column", "options", "message"),
-    [
-        (["a", None, "b", "c", "a", "b"], {}, r"file\.parquet: extra: example 1: expected a word, found no value"),
-        (pd.to_datetime(["2026-01-01"] * 6), {}, r"extra: expected numbers or words, found datetime64"),
-        ([[1], [2], [3], [4], [5], [6]], {}, r"extra: example 0: expected a word, found array"),
-        ([1, None, 2, 3, 4, 5], {}, "extra: example 1: expected a finite number, found no value"),
-        (pd.array(["a", None] * 3, "string"), {}, "extra: example 1: expected a word, found no value"),
-        (pd.array([1, None] * 3, "Int64"), {}, "extra: example 1: expected a finite number, found no value"),
-        (["1", "2", "x"] * 2, {}, "extra: example 2: expected a number, as in other rows, found 'x'"),
-        ([0] * 6, {"target": "outcom"}, "expected a column 'outcom', which data.target names.*did you mean 'outcome'"),
-        ([0] * 6, {"group": "sit"}, "expected a column 'sit', which data.owner or data.partition.column names"),
-    ],
-)
+@pytest.mark.parametrize(("column", "options", "message"), [
+    (["a", None, "b", "c", "a", "b"], {}, r"file\.parquet: extra: example 1: expected a word, found no value"),
+    (pd.to_datetime(["2026-01-01"] * 6), {}, r"extra: expected numbers or words, found datetime64"),
+    ([[1], [2], [3], [4], [5], [6]], {}, r"extra: example 0: expected a word, found array"),
+    ([1, None, 2, 3, 4, 5], {}, "extra: example 1: expected a finite number, found no value"),
+    (pd.array(["a", None] * 3, "string"), {}, "extra: example 1: expected a word, found no value"),
+    (pd.array([1, None] * 3, "Int64"), {}, "extra: example 1: expected a finite number, found no value"),
+    (["1", "2", "x"] * 2, {}, "extra: example 2: expected a number, as in other rows, found 'x'"),
+    ([0] * 6, {"target": "outcom"}, "expected a column 'outcom', which data.target names.*did you mean 'outcome'"),
+    ([0] * 6, {"group": "sit"}, "expected a column 'sit', which data.owner or data.partition.column names"),
+])  # fmt: skip
 def test_bad_columns_are_refused(tmp_path: Path, column: object, options: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=message) as refused:
         load_table(tmp_path, FRAME.assign(extra=column), **options)

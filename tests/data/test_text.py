@@ -68,16 +68,13 @@ def test_paragraphs_strides_and_a_given_vocabulary_are_used(tmp_path: Path) -> N
     assert whole.train_x.dtype == np.uint8
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
-    [
-        ("no names here", {}, "data.owners: expected lines that begin with 'NAME:', found none"),
-        (PLAY, {"length": 90}, r"play\.txt: expected text for windows of 90 characters .* found at most 41"),
-        (PLAY, {"vocabulary": "abc"}, r"play\.txt: expected a character of the vocabulary \(3\), found 'B'"),
-        (b"A: \xff\xfe", {}, "expected text in UTF-8, found other bytes at 3"),
-        ("aaaaaaaaaaaaaaaaa", {"owners": "none"}, "at least two different characters, found 1"),
-    ],
-)
+@pytest.mark.parametrize(("text", "options", "message"), [
+    ("no names here", {}, "data.owners: expected lines that begin with 'NAME:', found none"),
+    (PLAY, {"length": 90}, r"play\.txt: expected text for windows of 90 characters .* found at most 41"),
+    (PLAY, {"vocabulary": "abc"}, r"play\.txt: expected a character of the vocabulary \(3\), found 'B'"),
+    (b"A: \xff\xfe", {}, "expected text in UTF-8, found other bytes at 3"),
+    ("aaaaaaaaaaaaaaaaa", {"owners": "none"}, "at least two different characters, found 1"),
+])  # fmt: skip
 def test_bad_texts_are_refused(tmp_path: Path, text: str | bytes, options: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message) as refused:
         load(tmp_path, text, **options)

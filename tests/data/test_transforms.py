@@ -174,16 +174,13 @@ def test_fits_use_public_examples_that_no_client_holds() -> None:
     np.testing.assert_array_equal(moved.test_x, transformed.test_x)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"pca": 5, "normalize": "standard"},
-        {"normalize": "unit_sphere_with_constant"},
-        {"pca": 5, "normalize": "unit_sphere", "fit_on": {"public": 100}},
-        {"pca": 5, "pca_center": False, "normalize": "unit_sphere"},
-        {"normalize": "none"},
-    ],
-)
+@pytest.mark.parametrize("options", [
+    {"pca": 5, "normalize": "standard"},
+    {"normalize": "unit_sphere_with_constant"},
+    {"pca": 5, "normalize": "unit_sphere", "fit_on": {"public": 100}},
+    {"pca": 5, "pca_center": False, "normalize": "unit_sphere"},
+    {"normalize": "none"},
+])  # fmt: skip
 def test_other_examples_go_through_the_same_steps(streams: Streams, options: dict[str, Any]) -> None:
     plain = load_dataset("digits", root=None, streams=streams)
     data = load_dataset("digits", root=None, streams=streams, **options)

@@ -72,18 +72,15 @@ def test_a_digit_that_is_not_decimal_is_a_name(tmp_path):
     assert fit_log(log_of({"²": 1.0, "10": 1.0, "9": 1.0}, tmp_path))[1] == ["9", "10", "²"]
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("a,b\n", "log.csv: expected the columns client, start, end, examples, found a, b$"),
-        ("", "log.csv: expected the columns .*, found an empty file$"),
-        ("client,start,end,examples\n", "expected at least one line below the header, found none$"),
-        ("client,start,end,examples\n0,1,x,3\n", "log.csv:2: expected numbers for start, end and examples$"),
-        ("client,start,end,examples\n0,1,1,3\n", "log.csv:2: expected start < end and .*, found 1, 1 and 3$"),
-        ("client,start,end,examples\n0,1\n", "log.csv:2: expected numbers"),
-        (None, "log.csv: expected a CSV file: No such file or directory$"),
-    ],
-)
+@pytest.mark.parametrize(("text", "problem"), [
+    ("a,b\n", "log.csv: expected the columns client, start, end, examples, found a, b$"),
+    ("", "log.csv: expected the columns .*, found an empty file$"),
+    ("client,start,end,examples\n", "expected at least one line below the header, found none$"),
+    ("client,start,end,examples\n0,1,x,3\n", "log.csv:2: expected numbers for start, end and examples$"),
+    ("client,start,end,examples\n0,1,1,3\n", "log.csv:2: expected start < end and .*, found 1, 1 and 3$"),
+    ("client,start,end,examples\n0,1\n", "log.csv:2: expected numbers"),
+    (None, "log.csv: expected a CSV file: No such file or directory$"),
+])  # fmt: skip
 def test_an_invalid_log_is_an_error_of_one_line(tmp_path, text, problem):
     if text is not None:
         (tmp_path / "log.csv").write_text(text)
@@ -141,14 +138,11 @@ def test_links_and_log_exclude_each_other(simfl_, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("slower", "sigma", "code", "warnings"),
-    [
-        (1.0, 0.1, 0, []),
-        (6.0, 0.1, 1, ["the jitter is", "the line misses a median by"]),
-        (1.0, 1.24, 0, ["the jitter is"]),
-    ],
-)
+@pytest.mark.parametrize(("slower", "sigma", "code", "warnings"), [
+    (1.0, 0.1, 0, []),
+    (6.0, 0.1, 1, ["the jitter is", "the line misses a median by"]),
+    (1.0, 1.24, 0, ["the jitter is"]),
+])  # fmt: skip
 def test_calibrate_warns_of_a_busy_machine_and_fails_if_the_line_does_not_fit(
     slower, sigma, code, warnings, simfl_, tmp_path, monkeypatch
 ):

@@ -20,17 +20,14 @@ signal {number} ({words}).
 JOBS = [{"kind": "run", "processes": 3}]
 
 
-@pytest.mark.parametrize(
-    ("errors", "code", "message"),
-    [
-        (KILLED.format(rank=1, number=9, words="Killed"), 137, "rank 1 (client 1) was ended by SIGKILL; mpirun ended"),
-        (KILLED.format(rank=2, number=11, words="Fault"), 139, "rank 2 (the coordinator) was ended by SIGSEGV; mpirun"),
-        ("", -9, "mpirun was ended by SIGKILL"),
-        ("simfl live: process 0: ValueError: x\n-----\n", 1, "the processes ended: process 0: ValueError: x"),
-        ("There are not enough slots\n------\n", 1, "the processes ended: There are not enough slots"),
-        ("------\n", 3, "the processes ended: mpirun exited with code 3"),
-    ],
-)
+@pytest.mark.parametrize(("errors", "code", "message"), [
+    (KILLED.format(rank=1, number=9, words="Killed"), 137, "rank 1 (client 1) was ended by SIGKILL; mpirun ended"),
+    (KILLED.format(rank=2, number=11, words="Fault"), 139, "rank 2 (the coordinator) was ended by SIGSEGV; mpirun"),
+    ("", -9, "mpirun was ended by SIGKILL"),
+    ("simfl live: process 0: ValueError: x\n-----\n", 1, "the processes ended: process 0: ValueError: x"),
+    ("There are not enough slots\n------\n", 1, "the processes ended: There are not enough slots"),
+    ("------\n", 3, "the processes ended: mpirun exited with code 3"),
+])  # fmt: skip
 def test_the_message_names_the_process_and_its_signal(errors, code, message):
     assert launching.why_ended(errors, code, JOBS).startswith(message)
 

@@ -23,36 +23,30 @@ def logistic(z, y):
     return np.log1p(np.exp(-z * (2 * y - 1)))
 
 
-@pytest.mark.parametrize(
-    ("name", "z", "y", "wanted"),
-    [
-        ("cross_entropy", Z, CLASSES, -np.log(softmax(Z)[np.arange(5), CLASSES])),
-        ("cross_entropy", Z[None], CLASSES[None], [-np.log(softmax(Z)[np.arange(5), CLASSES]).mean()]),
-        ("binary", Z[:, :1], MANY[:, 0], logistic(Z[:, 0], MANY[:, 0])),
-        ("multi_label", Z, MANY, logistic(Z, MANY).mean(axis=1)),
-        ("squared", Z[:, 0], Z[:, 1], (Z[:, 0] - Z[:, 1]) ** 2 / 2),
-        ("squared", Z[:, :1], Z[:, 1], (Z[:, 0] - Z[:, 1]) ** 2 / 2),
-        ("huber", np.array([0.5, 3.0]), np.zeros(2), [0.125, 2.5]),
-        ("ranking", Z, MANY, -(softmax(MANY.astype(float)) * np.log(softmax(Z))).sum(axis=1)),
-    ],
-)
+@pytest.mark.parametrize(("name", "z", "y", "wanted"), [
+    ("cross_entropy", Z, CLASSES, -np.log(softmax(Z)[np.arange(5), CLASSES])),
+    ("cross_entropy", Z[None], CLASSES[None], [-np.log(softmax(Z)[np.arange(5), CLASSES]).mean()]),
+    ("binary", Z[:, :1], MANY[:, 0], logistic(Z[:, 0], MANY[:, 0])),
+    ("multi_label", Z, MANY, logistic(Z, MANY).mean(axis=1)),
+    ("squared", Z[:, 0], Z[:, 1], (Z[:, 0] - Z[:, 1]) ** 2 / 2),
+    ("squared", Z[:, :1], Z[:, 1], (Z[:, 0] - Z[:, 1]) ** 2 / 2),
+    ("huber", np.array([0.5, 3.0]), np.zeros(2), [0.125, 2.5]),
+    ("ranking", Z, MANY, -(softmax(MANY.astype(float)) * np.log(softmax(Z))).sum(axis=1)),
+])  # fmt: skip
 def test_losses_equal_their_formulas(name, z, y, wanted):
     np.testing.assert_allclose(LOSSES[name](z, y), wanted, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "z", "y", "wanted"),
-    [
-        ("accuracy", Z, CLASSES, Z.argmax(axis=1) == CLASSES),
-        ("accuracy", Z[:, :1], MANY[:, 0], (Z[:, 0] > 0) == MANY[:, 0]),
-        ("accuracy", Z[None], CLASSES[None], [(Z.argmax(axis=1) == CLASSES).mean()]),
-        ("mae", Z[:, 0], Z[:, 1], abs(Z[:, 0] - Z[:, 1])),
-        ("mse", Z[:, 0], Z[:, 1], (Z[:, 0] - Z[:, 1]) ** 2),
-        ("exact_match", np.array([[1.0, -1.0], [1.0, 1.0]]), np.array([[1, 0], [1, 0]]), [1, 0]),
-        ("bits", np.zeros((2, 8)), np.array([3, 5]), [3, 3]),
-        ("ndcg", Z, np.zeros((5, 4)), np.zeros(5)),
-    ],
-)
+@pytest.mark.parametrize(("name", "z", "y", "wanted"), [
+    ("accuracy", Z, CLASSES, Z.argmax(axis=1) == CLASSES),
+    ("accuracy", Z[:, :1], MANY[:, 0], (Z[:, 0] > 0) == MANY[:, 0]),
+    ("accuracy", Z[None], CLASSES[None], [(Z.argmax(axis=1) == CLASSES).mean()]),
+    ("mae", Z[:, 0], Z[:, 1], abs(Z[:, 0] - Z[:, 1])),
+    ("mse", Z[:, 0], Z[:, 1], (Z[:, 0] - Z[:, 1]) ** 2),
+    ("exact_match", np.array([[1.0, -1.0], [1.0, 1.0]]), np.array([[1, 0], [1, 0]]), [1, 0]),
+    ("bits", np.zeros((2, 8)), np.array([3, 5]), [3, 3]),
+    ("ndcg", Z, np.zeros((5, 4)), np.zeros(5)),
+])  # fmt: skip
 def test_metrics_equal_their_formulas(name, z, y, wanted):
     np.testing.assert_allclose(METRICS[name](z, y), np.asarray(wanted, dtype=float), rtol=1e-5, atol=1e-7)
 

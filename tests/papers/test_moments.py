@@ -88,30 +88,24 @@ def test_explicit_epsilon_is_at_most_every_other_bound_of_the_lemma(sizes, sigma
     assert computed <= max(closed, 2 * math.log(1 / delta) / math.floor(sigma**2 - 1)) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(
-    ("call", "condition"),
-    [
-        (lambda: moments.explicit_moment_epsilon([2000], 10000, 8.0, 1e-5), "r0 < 1"),
-        (lambda: moments.explicit_moment_epsilon([4500], 10000, 2.0, 1e-5), "u0 < 1"),
-        (lambda: moments.explicit_moment_epsilon([1], 10**7, 0.9, 1e-5), "1 <= lambda"),
-        (lambda: moments.third_order_factor(1.2, 0.3), "u0 < 1"),
-        (lambda: moments.third_order_factor(2.0, 0.22), "u1 < 1"),
-        (lambda: moments.third_order_factor(0.5, 0.6), "u0 < 1"),
-    ],
-)
+@pytest.mark.parametrize(("call", "condition"), [
+    (lambda: moments.explicit_moment_epsilon([2000], 10000, 8.0, 1e-5), "r0 < 1"),
+    (lambda: moments.explicit_moment_epsilon([4500], 10000, 2.0, 1e-5), "u0 < 1"),
+    (lambda: moments.explicit_moment_epsilon([1], 10**7, 0.9, 1e-5), "1 <= lambda"),
+    (lambda: moments.third_order_factor(1.2, 0.3), "u0 < 1"),
+    (lambda: moments.third_order_factor(2.0, 0.22), "u1 < 1"),
+    (lambda: moments.third_order_factor(0.5, 0.6), "u0 < 1"),
+])  # fmt: skip
 def test_a_violated_condition_is_named(call, condition):
     with pytest.raises(ConditionError, match=rf"^condition ({condition})"):
         call()
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: moments.explicit_moment_epsilon([1], 10, 0.0, 1e-5),
-        lambda: moments.explicit_moment_epsilon([1], 10, math.nan, 1e-5),
-        lambda: moments.explicit_moment_epsilon([1], 10, 2.0, 1.0),
-    ],
-)
+@pytest.mark.parametrize("call", [
+    lambda: moments.explicit_moment_epsilon([1], 10, 0.0, 1e-5),
+    lambda: moments.explicit_moment_epsilon([1], 10, math.nan, 1e-5),
+    lambda: moments.explicit_moment_epsilon([1], 10, 2.0, 1.0),
+])  # fmt: skip
 def test_wrong_arguments_are_rejected(call):
     with pytest.raises(ValueError, match=r"expected"):
         call()

@@ -120,14 +120,11 @@ def test_equal_figures_give_equal_files(make_run, tmp_path, ending):
             assert image.info["dpi"] == pytest.approx((200, 200), abs=0.1)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"x": "tmie"}, r"plot: x: expected one of time, updates, .*epsilon, found 'tmie'; did you mean 'time'\?"),
-        ({"y": "accuracy"}, r"plot: y: expected one of .*test_accuracy.*; did you mean 'test_accuracy'\?"),
-        ({"labels": ["a", "b"]}, r"plot: labels: expected 1, one per run, found 2"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"x": "tmie"}, r"plot: x: expected one of time, updates, .*epsilon, found 'tmie'; did you mean 'time'\?"),
+    ({"y": "accuracy"}, r"plot: y: expected one of .*test_accuracy.*; did you mean 'test_accuracy'\?"),
+    ({"labels": ["a", "b"]}, r"plot: labels: expected 1, one per run, found 2"),
+])  # fmt: skip
 def test_unknown_axes_are_rejected(make_run, options, message):
     with pytest.raises(ScenarioError, match=message):
         simfl.plot(make_run(), **options)

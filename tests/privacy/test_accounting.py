@@ -182,16 +182,13 @@ def poisson_delta(kinds, epsilon, width, up):
     return worst
 
 
-@pytest.mark.parametrize(
-    "kinds",
-    [
-        [(1.0, 0.02, 100)],
-        [(2.0, 0.1, 60)],
-        [(3.0, 1.0, 5)],
-        [(1.5, 0.05, 40), (2.5, 0.2, 20)],
-        [(0.8, 0.01, 30), (4.0, 1.0, 3), (2.0, 0.3, 10)],
-    ],
-)
+@pytest.mark.parametrize("kinds", [
+    [(1.0, 0.02, 100)],
+    [(2.0, 0.1, 60)],
+    [(3.0, 1.0, 5)],
+    [(1.5, 0.05, 40), (2.5, 0.2, 20)],
+    [(0.8, 0.01, 30), (4.0, 1.0, 3), (2.0, 0.3, 10)],
+])  # fmt: skip
 def test_poisson_batches_compose_as_in_a_convolution(kinds):
     releases = [(Release(z, q), count) for z, q, count in kinds]
     epsilon = epsilon_of(releases, 1e-5, neighbors="add_or_remove", accountant="pld")
@@ -396,19 +393,16 @@ def test_with_replacement_is_always_refused():
     assert refusal("poisson", "add_or_remove") is None
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Release(1.0, 1.5), r"sampling_rate: expected a number in \[0, 1\], found 1.5"),
-        (lambda: Release(-1.0), "noise_multiplier: expected a number >= 0, found -1"),
-        (lambda: Release(0.0, pure_epsilon=-1.0), "pure_epsilon: expected a number >= 0"),
-        (lambda: epsilon_of([], 0.0), r"delta: expected a number in \(0, 1\), found 0"),
-        (lambda: epsilon_of([], 0.1, accountant="gdp"), "accountant: expected tightest, renyi or pld, found 'gdp'"),
-        (lambda: epsilon_of([], 0.1, neighbors="x"), "neighbors: expected add_or_remove or replace_one, found 'x'"),
-        (lambda: epsilon_of([(Release(1.0), -1)], 0.1), "releases: expected an integer >= 0, found -1"),
-        (lambda: delta_of([], -1.0), "epsilon: expected a number >= 0"),
-    ],
-)
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: Release(1.0, 1.5), r"sampling_rate: expected a number in \[0, 1\], found 1.5"),
+    (lambda: Release(-1.0), "noise_multiplier: expected a number >= 0, found -1"),
+    (lambda: Release(0.0, pure_epsilon=-1.0), "pure_epsilon: expected a number >= 0"),
+    (lambda: epsilon_of([], 0.0), r"delta: expected a number in \(0, 1\), found 0"),
+    (lambda: epsilon_of([], 0.1, accountant="gdp"), "accountant: expected tightest, renyi or pld, found 'gdp'"),
+    (lambda: epsilon_of([], 0.1, neighbors="x"), "neighbors: expected add_or_remove or replace_one, found 'x'"),
+    (lambda: epsilon_of([(Release(1.0), -1)], 0.1), "releases: expected an integer >= 0, found -1"),
+    (lambda: delta_of([], -1.0), "epsilon: expected a number >= 0"),
+])  # fmt: skip
 def test_wrong_arguments_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

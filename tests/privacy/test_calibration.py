@@ -10,14 +10,11 @@ from simfl.privacy.gaussian import analytic_std
 
 @pytest.mark.slow(but=["8.0-3-1.0-none-add_or_remove-renyi"])
 @pytest.mark.parametrize("accountant", ["renyi", "tightest"])
-@pytest.mark.parametrize(
-    ("epsilon", "steps", "rate", "sampling", "neighbors"),
-    [
-        (2.0, 1000, 0.01, "poisson", "add_or_remove"),
-        (0.3, 50, 0.2, "without_replacement", "replace_one"),
-        (8.0, 3, 1.0, "none", "add_or_remove"),
-    ],
-)
+@pytest.mark.parametrize(("epsilon", "steps", "rate", "sampling", "neighbors"), [
+    (2.0, 1000, 0.01, "poisson", "add_or_remove"),
+    (0.3, 50, 0.2, "without_replacement", "replace_one"),
+    (8.0, 3, 1.0, "none", "add_or_remove"),
+])  # fmt: skip
 def test_calibrated_noise_is_the_least_that_suffices(accountant, epsilon, steps, rate, sampling, neighbors):
     z = noise_multiplier_for(
         epsilon, 1e-5, steps=steps, sampling_rate=rate, sampling=sampling, neighbors=neighbors, accountant=accountant

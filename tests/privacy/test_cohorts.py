@@ -69,18 +69,15 @@ def test_users_that_come_on_their_own_are_accounted_in_full(neighbors):
     assert "q = 1: the algorithm chooses who is in a cohort" in ledger.statement
 
 
-@pytest.mark.parametrize(
-    ("changed", "terms", "made", "reason"),
-    [
-        ({}, {}, 39, "39 of 40 releases were made"),
-        ({}, {}, 41, "41 of 40 releases were made"),
-        ({}, {"neighbors": "replace_one"}, 40, "draws amplify under neighbors: add_or_remove only"),
-        ({}, {"amplification": False}, 40, "amplification: false"),
-        ({"unamplified": "it rains"}, {}, 40, "it rains"),
-        ({"rate": None}, {}, 40, "the algorithm chooses who is in a cohort"),
-        ({"releases": None}, {}, 40, "the algorithm chooses who is in a cohort"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "terms", "made", "reason"), [
+    ({}, {}, 39, "39 of 40 releases were made"),
+    ({}, {}, 41, "41 of 40 releases were made"),
+    ({}, {"neighbors": "replace_one"}, 40, "draws amplify under neighbors: add_or_remove only"),
+    ({}, {"amplification": False}, 40, "amplification: false"),
+    ({"unamplified": "it rains"}, {}, 40, "it rains"),
+    ({"rate": None}, {}, 40, "the algorithm chooses who is in a cohort"),
+    ({"releases": None}, {}, 40, "the algorithm chooses who is in a cohort"),
+])  # fmt: skip
 def test_without_its_conditions_a_draw_does_not_amplify(changed, terms, made, reason):
     ledger = ledger_of(dataclasses.replace(CohortPlan(2.0, 0.1, 40, None), **changed), **terms)
     releases = releases_of(made, counts=[7] * USERS)

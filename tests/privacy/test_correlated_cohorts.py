@@ -163,21 +163,18 @@ def counted(sums, scale=2.0, weight=1.0, plan=None):
     return ledger, tally
 
 
-@pytest.mark.parametrize(
-    ("sums", "options", "reason"),
-    [
-        ([[0], [1], [0]], {}, "user 0 is in releases 0 and 2"),
-        ([[0, 1, 0]], {}, "user 0 is 2 times in release 0"),
-        ([[0, 2]], {"plan": TWO}, "user 0 is 2 times in release 0"),
-        ([[0], [1], [2]], {"plan": TWO}, "user 0 is in releases 0 and 2"),
-        ([[0], [], [], [0], [], [], [0], [], [], [0]], {}, "user 0 is in more than 3 releases"),
-        ([[]] * 10, {}, "more than 9 releases"),
-        ([[0]], {"scale": 1.0}, "is not the scenario's"),
-        ([[0]], {"weight": 1.5}, "weight above 1"),
-        ([[0]], {"scale": 0.0}, "no noise"),
-        ([[]], {"scale": 1.0}, "less noise"),
-    ],
-)
+@pytest.mark.parametrize(("sums", "options", "reason"), [
+    ([[0], [1], [0]], {}, "user 0 is in releases 0 and 2"),
+    ([[0, 1, 0]], {}, "user 0 is 2 times in release 0"),
+    ([[0, 2]], {"plan": TWO}, "user 0 is 2 times in release 0"),
+    ([[0], [1], [2]], {"plan": TWO}, "user 0 is in releases 0 and 2"),
+    ([[0], [], [], [0], [], [], [0], [], [], [0]], {}, "user 0 is in more than 3 releases"),
+    ([[]] * 10, {}, "more than 9 releases"),
+    ([[0]], {"scale": 1.0}, "is not the scenario's"),
+    ([[0]], {"weight": 1.5}, "weight above 1"),
+    ([[0]], {"scale": 0.0}, "no noise"),
+    ([[]], {"scale": 1.0}, "less noise"),
+])  # fmt: skip
 def test_what_the_account_does_not_cover_ends_it(sums, options, reason):
     ledger, tally = counted(sums, **options)
     assert reason in tally.refusal

@@ -213,15 +213,12 @@ def test_with_little_noise_a_run_learns_as_without_a_grid(tmp_path):
     assert one.std() > 5 * std
 
 
-@pytest.mark.parametrize(
-    ("bits", "privacy", "message"),
-    [
-        (32, {}, "algorithm.secure_sum.bits: expected at most 24 with discrete_gaussian, found 32"),
-        (16, {"noise_multiplier": 0}, "privacy.noise_multiplier: expected a number > 0 with discrete_gaussian"),
-        (16, {"where": "server"}, "privacy.where: expected secure_sum"),
-        (16, {"noise_multiplier": None, "epsilon": 1.0}, "privacy.noise_multiplier: expected a number"),
-    ],
-)
+@pytest.mark.parametrize(("bits", "privacy", "message"), [
+    (32, {}, "algorithm.secure_sum.bits: expected at most 24 with discrete_gaussian, found 32"),
+    (16, {"noise_multiplier": 0}, "privacy.noise_multiplier: expected a number > 0 with discrete_gaussian"),
+    (16, {"where": "server"}, "privacy.where: expected secure_sum"),
+    (16, {"noise_multiplier": None, "epsilon": 1.0}, "privacy.noise_multiplier: expected a number"),
+])  # fmt: skip
 def test_what_has_no_discrete_account_is_refused(bits, privacy, message):
     with pytest.raises(ScenarioError) as caught:
         discrete(bits=bits, privacy=privacy)

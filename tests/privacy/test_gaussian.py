@@ -155,23 +155,20 @@ def test_central_limit_without_sampling_is_near_composition():
     assert gdp_central_limit_mu(1.0, 0.0, 10) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: gaussian_delta(-1.0, 1.0), r"^epsilon: expected a number >= 0, found -1$"),
-        (lambda: gaussian_delta(1.0, -1.0), r"^mu: expected"),
-        (lambda: gaussian_epsilon(0.0, 1.0), r"^delta: expected a number in \(0, 1\), found 0$"),
-        (lambda: gaussian_epsilon(math.nan, 1.0), r"^delta: "),
-        (lambda: analytic_std(1.0, 1.0), r"^delta: "),
-        (lambda: analytic_std(1.0, 1e-5, -1.0), r"^sensitivity: "),
-        (lambda: classic_std(0.0, 1e-5), r"^epsilon: expected a finite number > 0, found 0$"),
-        (lambda: classic_limit(0.7), r"^delta: expected a number between 0 and 0\.5"),
-        (lambda: gdp_central_limit_mu(0.0, 0.1, 1), r"^noise_multiplier: "),
-        (lambda: gdp_central_limit_mu(1.0, 1.1, 1), r"^sampling_rate: "),
-        (lambda: gdp_central_limit_mu(1.0, 0.1, -1), r"^steps: "),
-        (lambda: gdp_central_limit_mu(1.0, 0.1, 1, "all"), r"^sampling: expected poisson or uniform, found 'all'$"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: gaussian_delta(-1.0, 1.0), r"^epsilon: expected a number >= 0, found -1$"),
+    (lambda: gaussian_delta(1.0, -1.0), r"^mu: expected"),
+    (lambda: gaussian_epsilon(0.0, 1.0), r"^delta: expected a number in \(0, 1\), found 0$"),
+    (lambda: gaussian_epsilon(math.nan, 1.0), r"^delta: "),
+    (lambda: analytic_std(1.0, 1.0), r"^delta: "),
+    (lambda: analytic_std(1.0, 1e-5, -1.0), r"^sensitivity: "),
+    (lambda: classic_std(0.0, 1e-5), r"^epsilon: expected a finite number > 0, found 0$"),
+    (lambda: classic_limit(0.7), r"^delta: expected a number between 0 and 0\.5"),
+    (lambda: gdp_central_limit_mu(0.0, 0.1, 1), r"^noise_multiplier: "),
+    (lambda: gdp_central_limit_mu(1.0, 1.1, 1), r"^sampling_rate: "),
+    (lambda: gdp_central_limit_mu(1.0, 0.1, -1), r"^steps: "),
+    (lambda: gdp_central_limit_mu(1.0, 0.1, 1, "all"), r"^sampling: expected poisson or uniform, found 'all'$"),
+])  # fmt: skip
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()

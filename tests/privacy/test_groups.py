@@ -90,18 +90,15 @@ def test_epsilon_holds_for_samples_of_the_whole_mechanism(coefficients, group):
         assert max(added, removed) >= delta * 0.97, "the account is exact"
 
 
-@pytest.mark.parametrize(
-    ("strategy", "groups", "terms", "made", "reason"),
-    [
-        (square_root(4), 3, {}, 24, "noise is correlated over releases, so none can be considered alone"),
-        (Tree(), 3, {}, 24, "noise is correlated over releases"),
-        (Blt((0.9,), (0.4,)), 3, {}, 24, "noise is correlated over releases"),
-        (square_root(3), 1, {}, 24, "noise is correlated over releases"),
-        (square_root(3), 3, {}, 23, "23 of 24 releases were made"),
-        (square_root(3), 3, {"neighbors": "replace_one"}, 24, "draws amplify under neighbors: add_or_remove only"),
-        (square_root(3), 3, {"amplification": False}, 24, "amplification: false"),
-    ],
-)
+@pytest.mark.parametrize(("strategy", "groups", "terms", "made", "reason"), [
+    (square_root(4), 3, {}, 24, "noise is correlated over releases, so none can be considered alone"),
+    (Tree(), 3, {}, 24, "noise is correlated over releases"),
+    (Blt((0.9,), (0.4,)), 3, {}, 24, "noise is correlated over releases"),
+    (square_root(3), 1, {}, 24, "noise is correlated over releases"),
+    (square_root(3), 3, {}, 23, "23 of 24 releases were made"),
+    (square_root(3), 3, {"neighbors": "replace_one"}, 24, "draws amplify under neighbors: add_or_remove only"),
+    (square_root(3), 3, {"amplification": False}, 24, "amplification: false"),
+])  # fmt: skip
 def test_in_other_cases_releases_count_in_full(strategy, groups, terms, made, reason):
     plan = plan_of(groups, 24, 0.3, strategy, gate=Gate(max(3, groups)))
     ledger, releases = ledger_of(plan, 2.0, **terms), Releases([5] * 4, cohorts=made)

@@ -132,30 +132,24 @@ def test_neighbors_and_amplification_change_epsilon():
     assert "no amplification by sampling" in book.statement
 
 
-@pytest.mark.parametrize(
-    ("size", "releases", "expected"),
-    [
-        (100, 10, [(2.0, 1)]),  # one pass: parallel composition
-        (100, 11, [(2.0, 2)]),
-        (100, 30, [(2.0, 3)]),
-        (95, 9, [(2.0, 1)]),
-        (95, 10, [(1.0, 1)]),  # a batch that straddles two passes may hold an example twice
-        (95, 20, [(2.0, 1), (1.0, 1)]),
-    ],
-)
+@pytest.mark.parametrize(("size", "releases", "expected"), [
+    (100, 10, [(2.0, 1)]),  # one pass: parallel composition
+    (100, 11, [(2.0, 2)]),
+    (100, 30, [(2.0, 3)]),
+    (95, 9, [(2.0, 1)]),
+    (95, 10, [(1.0, 1)]),  # a batch that straddles two passes may hold an example twice
+    (95, 20, [(2.0, 1), (1.0, 1)]),
+])  # fmt: skip
 def test_shuffled_data_is_accounted_by_passes(size, releases, expected):
     book = ledger([size], sampling="shuffle", neighbors="replace_one")
     composition = [(Release(level, 1.0, "none"), count) for level, count in expected]
     assert book.final_epsilon(Releases([releases]))[0] == epsilon_of(composition, 1e-5, neighbors="replace_one")
 
 
-@pytest.mark.parametrize(
-    ("size", "level", "intervals", "copies", "epsilon"),
-    [
-        (357, 8.0, [(238 * number, 119) for number in range(11)], [(1, 7)], 2.729),  # every second batch was lost
-        (359, 20.0, [(1800 * number, 1800) for number in range(3)], [(4, 1), (6, 2)], 4.066),  # five passes and a bit
-    ],
-)
+@pytest.mark.parametrize(("size", "level", "intervals", "copies", "epsilon"), [
+    (357, 8.0, [(238 * number, 119) for number in range(11)], [(1, 7)], 2.729),  # every second batch was lost
+    (359, 20.0, [(1800 * number, 1800) for number in range(3)], [(4, 1), (6, 2)], 4.066),  # five passes and a bit
+])  # fmt: skip
 def test_shuffled_releases_are_accounted_by_position(size, level, intervals, copies, epsilon):
     passes = Passes(size)
     for interval in intervals:
@@ -311,15 +305,12 @@ def test_few_releases_of_another_kind_do_not_raise_the_cost_of_others():
     assert plain[3] <= epsilons[3] < 0.97 * book.epsilon(releases)[3]
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"refusal": "gradients are not clipped"}, "gradients are not clipped"),
-        ({"sampling": "shuffle"}, "sampling shuffle has no epsilon under neighbors: add_or_remove"),
-        ({"sampling": "without_replacement"}, "sampling without_replacement has no epsilon under neighbors"),
-        ({"sampling": "with_replacement", "neighbors": "replace_one"}, "several times into one batch"),
-    ],
-)
+@pytest.mark.parametrize(("options", "reason"), [
+    ({"refusal": "gradients are not clipped"}, "gradients are not clipped"),
+    ({"sampling": "shuffle"}, "sampling shuffle has no epsilon under neighbors: add_or_remove"),
+    ({"sampling": "without_replacement"}, "sampling without_replacement has no epsilon under neighbors"),
+    ({"sampling": "with_replacement", "neighbors": "replace_one"}, "several times into one batch"),
+])  # fmt: skip
 def test_what_no_account_covers_is_never_certified(options, reason):
     book = ledger([100, 50], **options)
     assert not book.certified

@@ -40,19 +40,16 @@ ONES = (0xFFFFFFFF, 0xFFFFFFFF)
 DIGITS_OF_PI = (0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3)
 
 
-@pytest.mark.parametrize(
-    ("rounds", "key", "counter", "words"),
-    [
-        (13, (0, 0), (0, 0), (0x9D1C5EC6, 0x8BD50731)),
-        (13, ONES, ONES, (0xFD36D048, 0x2D17272C)),
-        (13, *DIGITS_OF_PI, (0xBA3E4725, 0xF27D669E)),
-        (20, (0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
-        (20, ONES, ONES, (0x1CB996FC, 0xBB002BE7)),
-        (20, *DIGITS_OF_PI, (0xC4923A9C, 0x483DF7A0)),
-        (32, (0, 0), (0, 0), (0xCEE3D47E, 0xA23DFD5C)),
-        (32, *DIGITS_OF_PI, (0xE2827716, 0xC3C05CDF)),
-    ],
-)
+@pytest.mark.parametrize(("rounds", "key", "counter", "words"), [
+    (13, (0, 0), (0, 0), (0x9D1C5EC6, 0x8BD50731)),
+    (13, ONES, ONES, (0xFD36D048, 0x2D17272C)),
+    (13, *DIGITS_OF_PI, (0xBA3E4725, 0xF27D669E)),
+    (20, (0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+    (20, ONES, ONES, (0x1CB996FC, 0xBB002BE7)),
+    (20, *DIGITS_OF_PI, (0xC4923A9C, 0x483DF7A0)),
+    (32, (0, 0), (0, 0), (0xCEE3D47E, 0xA23DFD5C)),
+    (32, *DIGITS_OF_PI, (0xE2827716, 0xC3C05CDF)),
+])  # fmt: skip
 def test_threefry_gives_the_test_vectors_of_its_authors(rounds, key, counter, words):
     with jax.disable_jit():
         drawn = threefry(*(jnp.uint32(word) for word in key + counter), rounds=rounds)
@@ -204,14 +201,11 @@ def test_tails_have_the_counts_of_the_law():
     assert len(np.unique(tail)) > 990
 
 
-@pytest.mark.parametrize(
-    ("law", "last", "beyond"),
-    [
-        (normal, 2**31 - 1, lambda x: 2 * stats.norm.sf(x)),
-        (normal, 2**31, lambda x: 2 * stats.norm.sf(-x)),
-        (exponential, 0, lambda x: np.exp(-x)),
-    ],
-)
+@pytest.mark.parametrize(("law", "last", "beyond"), [
+    (normal, 2**31 - 1, lambda x: 2 * stats.norm.sf(x)),
+    (normal, 2**31, lambda x: 2 * stats.norm.sf(-x)),
+    (exponential, 0, lambda x: np.exp(-x)),
+])  # fmt: skip
 def test_the_law_continues_in_the_last_cell_of_the_grid(law, last, beyond):
     """The outermost bits: the law beyond 6.2 standard deviations is followed."""
     bits, further = words(20_000)

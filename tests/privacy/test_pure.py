@@ -65,16 +65,13 @@ def test_sampling_reduces_epsilon():
     assert advanced_epsilon(800.0, 0, 0.1) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: amplified_epsilon(0.1, 0.0), r"sampling_rate: expected a number in \(0, 1\], found 0"),
-        (lambda: amplified_epsilon(-0.1, 0.5), "epsilon: expected a finite number >= 0, found -0.1"),
-        (lambda: composed_epsilon(math.inf, 3, 0.1), "epsilon: expected a finite number >= 0, found inf"),
-        (lambda: composed_epsilon(0.1, -1, 0.1), "releases: expected an integer >= 0, found -1"),
-        (lambda: composed_epsilon(0.1, 3, 0.0), r"delta: expected a number in \(0, 1\), found 0"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: amplified_epsilon(0.1, 0.0), r"sampling_rate: expected a number in \(0, 1\], found 0"),
+    (lambda: amplified_epsilon(-0.1, 0.5), "epsilon: expected a finite number >= 0, found -0.1"),
+    (lambda: composed_epsilon(math.inf, 3, 0.1), "epsilon: expected a finite number >= 0, found inf"),
+    (lambda: composed_epsilon(0.1, -1, 0.1), "releases: expected an integer >= 0, found -1"),
+    (lambda: composed_epsilon(0.1, 3, 0.0), r"delta: expected a number in \(0, 1\), found 0"),
+])  # fmt: skip
 def test_wrong_arguments_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

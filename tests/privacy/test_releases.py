@@ -50,21 +50,18 @@ def test_a_promise_counts_once_when_sent_or_consumed():
     assert (tally.counts, tally.others, tally.refusal) == ([0, 1], {}, None)
 
 
-@pytest.mark.parametrize(
-    ("promise", "options", "kind", "dearer"),
-    [
-        (Told(noise_scale=1.0), {}, (BATCH, 1.0), True),
-        (Told(noise_scale=4.0), {}, (BATCH, 4.0), False),
-        (Told(noise_scale=1.0), {"pure": True}, (BATCH, 4.0), True),
-        (Told(noise_scale=4.0), {"pure": True}, (BATCH, 1.0), False),
-        (Told(own_norm=0.5), {}, (BATCH, 4.0), False),
-        (Told(own_norm=2.0), {}, (BATCH, 1.0), True),
-        (Told(examples=20), {}, (20, 2.0), True),
-        (Told(examples=5), {}, (5, 2.0), False),
-        (Told(examples=13, expected=5), {"sampling": "poisson"}, (5, 2.0), False),
-        (Told(examples=5), {"unit": "client"}, (5, 4.0), False),
-    ],
-)
+@pytest.mark.parametrize(("promise", "options", "kind", "dearer"), [
+    (Told(noise_scale=1.0), {}, (BATCH, 1.0), True),
+    (Told(noise_scale=4.0), {}, (BATCH, 4.0), False),
+    (Told(noise_scale=1.0), {"pure": True}, (BATCH, 4.0), True),
+    (Told(noise_scale=4.0), {"pure": True}, (BATCH, 1.0), False),
+    (Told(own_norm=0.5), {}, (BATCH, 4.0), False),
+    (Told(own_norm=2.0), {}, (BATCH, 1.0), True),
+    (Told(examples=20), {}, (20, 2.0), True),
+    (Told(examples=5), {}, (5, 2.0), False),
+    (Told(examples=13, expected=5), {"sampling": "poisson"}, (5, 2.0), False),
+    (Told(examples=5), {"unit": "client"}, (5, 4.0), False),
+])  # fmt: skip
 def test_other_releases_have_kinds_of_their_own(promise, options, kind, dearer):
     tally = make_tally(**options)
     tally.count(promise)

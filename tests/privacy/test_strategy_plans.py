@@ -73,16 +73,13 @@ def test_a_scenario_is_built_with_the_planned_noise():
     assert ledger.levels[0] == pytest.approx(plan.noise_multiplier, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"releases": 0}, r"releases: expected an integer from 1 to 10000, found 0"),
-        ({"min_separation": 0}, r"min_separation: expected an integer >= 1"),
-        ({"bands": 3, "min_separation": 2}, r"bands: expected an integer from 1 to 2, found 3"),
-        ({"fraction": 1.5}, r"fraction: expected a number in \[0, 1\]"),
-        ({"epsilon": 0.0}, r"epsilon: expected a finite number > 0"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "line"), [
+    ({"releases": 0}, r"releases: expected an integer from 1 to 10000, found 0"),
+    ({"min_separation": 0}, r"min_separation: expected an integer >= 1"),
+    ({"bands": 3, "min_separation": 2}, r"bands: expected an integer from 1 to 2, found 3"),
+    ({"fraction": 1.5}, r"fraction: expected a number in \[0, 1\]"),
+    ({"epsilon": 0.0}, r"epsilon: expected a finite number > 0"),
+])  # fmt: skip
 def test_wrong_arguments_give_one_line(changes, line):
     arguments = {"epsilon": 1.0, "delta": 1e-3, "releases": 10, **changes}
     with pytest.raises(ValueError, match=line):

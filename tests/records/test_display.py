@@ -46,17 +46,14 @@ def test_half_of_an_interval_is_written_without_powers_of_ten(half, mean, text):
     assert show_half(half, mean) == text
 
 
-@pytest.mark.parametrize(
-    ("show", "alone", "with_half"),
-    [
-        (show_time, "90 s", "90 ± 3 s"),
-        (show_bytes, "90 B", "90 ± 3 B"),
-        (show_share, "9000.00%", "9000.00 ± 300.00 %"),
-        (show_points, "+9000.00 points", "+9000.00 ± 300.00 points"),
-        (show_count, "90", "90 ± 3"),
-        (show_number, "90", "90 ± 3"),
-    ],
-)
+@pytest.mark.parametrize(("show", "alone", "with_half"), [
+    (show_time, "90 s", "90 ± 3 s"),
+    (show_bytes, "90 B", "90 ± 3 B"),
+    (show_share, "9000.00%", "9000.00 ± 300.00 %"),
+    (show_points, "+9000.00 points", "+9000.00 ± 300.00 points"),
+    (show_count, "90", "90 ± 3"),
+    (show_number, "90", "90 ± 3"),
+])  # fmt: skip
 def test_half_of_an_interval_follows_the_mean(show, alone, with_half):
     assert Interval(90.0, math.nan, math.nan).show(show) == alone
     assert Interval(90.0, 87.0, 93.0).show(show) == with_half

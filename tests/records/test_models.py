@@ -53,21 +53,18 @@ def test_an_incomplete_file_leaves_the_previous_one(tmp_path, monkeypatch):
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.npz"]
 
 
-@pytest.mark.parametrize(
-    ("write", "message"),
-    [
-        (lambda path: None, "found nothing there"),
-        (lambda path: path.mkdir(), "found a folder"),
-        (os.mkfifo, "found a device or a pipe"),
-        (lambda path: path.write_bytes(b""), "not a zip file"),
-        (lambda path: path.write_bytes(b"no archive"), "not a zip file"),
-        (lambda path: np.save(path.open("wb"), np.zeros(3)), "not a zip file"),
-        (lambda path: np.savez(path.open("wb"), w=np.array(["a"])), "w: expected numbers, found <U1"),
-        (lambda path: np.savez(path.open("wb"), w=np.array([None])), "allow_pickle=False"),
-        (lambda path: zipfile.ZipFile(path, "w").writestr("w.npy", b"\x93NUMPY\x01\x00\x05\x00{'a(\n"), "expected an"),
-        (lambda path: zipfile.ZipFile(path, "w").writestr("readme.txt", "hello"), "magic"),
-    ],
-)
+@pytest.mark.parametrize(("write", "message"), [
+    (lambda path: None, "found nothing there"),
+    (lambda path: path.mkdir(), "found a folder"),
+    (os.mkfifo, "found a device or a pipe"),
+    (lambda path: path.write_bytes(b""), "not a zip file"),
+    (lambda path: path.write_bytes(b"no archive"), "not a zip file"),
+    (lambda path: np.save(path.open("wb"), np.zeros(3)), "not a zip file"),
+    (lambda path: np.savez(path.open("wb"), w=np.array(["a"])), "w: expected numbers, found <U1"),
+    (lambda path: np.savez(path.open("wb"), w=np.array([None])), "allow_pickle=False"),
+    (lambda path: zipfile.ZipFile(path, "w").writestr("w.npy", b"\x93NUMPY\x01\x00\x05\x00{'a(\n"), "expected an"),
+    (lambda path: zipfile.ZipFile(path, "w").writestr("readme.txt", "hello"), "magic"),
+])  # fmt: skip
 def test_a_file_that_is_not_a_model_is_one_line(write, message, tmp_path):
     path = tmp_path / "model.npz"
     write(path)

@@ -15,16 +15,13 @@ from simfl.records.targets import Target, as_target
 from simfl.reports.page import write_report
 
 
-@pytest.mark.parametrize(
-    ("text", "value", "metric", "at_most", "short"),
-    [
-        ("0.9", 0.9, "test_accuracy", False, "90.00%"),
-        ("test_loss=0.3", 0.3, "test_loss", True, "test loss ≤ 0.3"),
-        ("macro_f1=0.8", 0.8, "macro_f1", False, "macro F1 ≥ 0.8"),
-        ("bits <= 1.5", 1.5, "bits", True, "bits ≤ 1.5"),
-        ("consensus_distance>=0.1", 0.1, "consensus_distance", False, "consensus distance ≥ 0.1"),
-    ],
-)
+@pytest.mark.parametrize(("text", "value", "metric", "at_most", "short"), [
+    ("0.9", 0.9, "test_accuracy", False, "90.00%"),
+    ("test_loss=0.3", 0.3, "test_loss", True, "test loss ≤ 0.3"),
+    ("macro_f1=0.8", 0.8, "macro_f1", False, "macro F1 ≥ 0.8"),
+    ("bits <= 1.5", 1.5, "bits", True, "bits ≤ 1.5"),
+    ("consensus_distance>=0.1", 0.1, "consensus_distance", False, "consensus distance ≥ 0.1"),
+])  # fmt: skip
 def test_a_target_is_read_from_a_text(text, value, metric, at_most, short):
     target = as_target(text)
     assert (float(target), target.metric, target.at_most, target.short) == (value, metric, at_most, short)

@@ -81,14 +81,11 @@ def test_edits_follow_the_style_of_their_surroundings(text, changes, expected):
     assert edited(text, changes) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "change"),
-    [
-        ("algorithm: sync_sgd\ndescription: &d words\nname: *d\n", "name=other"),
-        ("algorithm: sync_sgd\ndescription: &d words\nname: *d\n", "description=other"),
-        ("algorithm: sync_sgd\nslowdowns: []\n", "slowdowns.0={clients: [0], factor: 2}"),
-    ],
-)
+@pytest.mark.parametrize(("text", "change"), [
+    ("algorithm: sync_sgd\ndescription: &d words\nname: *d\n", "name=other"),
+    ("algorithm: sync_sgd\ndescription: &d words\nname: *d\n", "description=other"),
+    ("algorithm: sync_sgd\nslowdowns: []\n", "slowdowns.0={clients: [0], factor: 2}"),
+])  # fmt: skip
 def test_edit_returns_none_without_a_single_place(text, change):
     assert loads(text, overrides=[change]) != loads(text)
     assert edited(text, [change]) is None

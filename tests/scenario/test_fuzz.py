@@ -37,20 +37,10 @@ ODD = [
     *([], {}, [[]], [None], [1, 2, 3], {"kind": "x"}, {"a": {"b": {"c": [1, {"d": 2}]}}}, [{"clients": [0]}]),
 ]
 WORDS = [
-    "kind",
-    "seed",
-    "seeds",
-    "clients",
-    "count",
-    "algorithm",
-    "options",
-    "stop",
-    "time",
-    "every",
-    "<<",
-    "privacy",
+    "kind", "seed", "seeds", "clients", "count", "algorithm",
+    "options", "stop", "time", "every", "<<", "privacy",
     "x",
-]
+]  # fmt: skip
 
 
 def originals():

@@ -14,22 +14,16 @@ from simfl.scenario import loads
 from simfl.scenario.own_code import is_known, load_class, look_beside, make, modules_of, nothing_loaded, source_digests
 
 FAILING = {
-    "raises": (
-        "x = 1\nraise OSError('no\\nfile')",
-        r"raised OSError: no file in .*own_raises\.py:2; correct",
-    ),
+    "raises": ("x = 1\nraise OSError('no\\nfile')", r"raised OSError: no file in .*own_raises\.py:2; correct"),
     "exits": ("import sys\nsys.exit()", r"raised SystemExit in .*own_exits\.py:2; correct the module"),
     "generator": ("raise GeneratorExit", r"raised GeneratorExit in .*own_generator\.py:1; correct the module"),
     "divides": ("def f():\n    1 / 0\nf()", r"raised ZeroDivisionError: .* in .*own_divides\.py:2; correct"),
     "syntax": ("x = (", r"raised SyntaxError: .* in .*own_syntax\.py:1; correct the module"),
     "imports": ("import nowhere_at_all", r"\(No module named 'nowhere_at_all'\) in .*own_imports\.py:1, expected"),
-    "looks": (
-        "import nowhere_at_all",
-        r"; looked for it in .*/test_error_of_an_\S*,? .*and what Python has",
-    ),
+    "looks": ("import nowhere_at_all", r"; looked for it in .*/test_error_of_an_\S*,? .*and what Python has"),
     "empty": ("", r"\(module 'own_empty' has no attribute 'Mine'\), expected module:name"),
     "other": ("Mine = 3", r"'own_other:Mine' is not a subclass of simfl\.algorithms\.Algorithm"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FAILING)

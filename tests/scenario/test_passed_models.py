@@ -24,20 +24,17 @@ def _steps(kind: str, options: str = "", l2: float = 0.0) -> list[float]:
     return [schedule(t, 0, 0.0) if callable(schedule) else schedule for t in (0, 1, 99_999)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "l2", "steps"),
-    [
-        ("without_replacement_sgd", "", 0.0, [0.1, 0.1, 0.1]),
-        ("without_replacement_sgd", "", 1e-4, [0.5 / 1.0001, 0.5 / 1.0001, 0.2]),
-        ("without_replacement_sgd", ", step_clip: null", 1e-4, [20_000, 10_000, 0.2]),
-        ("without_replacement_sgd", ", step_clip: 0.25", 1e-4, [0.25, 0.25, 0.2]),
-        ("without_replacement_sgd", ", step_size: 3", 0.0, [0.5, 0.5, 0.5]),
-        ("deep_q_sgd", ", step_clip: null", 1e-4, [200_000, 100_000, 2.0]),
-        ("deep_q_sgd", ", step_clip: null, explore_to: 1", 1e-4, [20_000, 10_000, 0.2]),
-        ("random_walk_sgd", ", step_clip: null", 0.0, [1.0, math.sqrt(0.5), 1e5**-0.5]),
-        ("random_walk_sgd", "", 0.0, [0.5, 0.5, 1e5**-0.5]),
-    ],
-)
+@pytest.mark.parametrize(("kind", "options", "l2", "steps"), [
+    ("without_replacement_sgd", "", 0.0, [0.1, 0.1, 0.1]),
+    ("without_replacement_sgd", "", 1e-4, [0.5 / 1.0001, 0.5 / 1.0001, 0.2]),
+    ("without_replacement_sgd", ", step_clip: null", 1e-4, [20_000, 10_000, 0.2]),
+    ("without_replacement_sgd", ", step_clip: 0.25", 1e-4, [0.25, 0.25, 0.2]),
+    ("without_replacement_sgd", ", step_size: 3", 0.0, [0.5, 0.5, 0.5]),
+    ("deep_q_sgd", ", step_clip: null", 1e-4, [200_000, 100_000, 2.0]),
+    ("deep_q_sgd", ", step_clip: null, explore_to: 1", 1e-4, [20_000, 10_000, 0.2]),
+    ("random_walk_sgd", ", step_clip: null", 0.0, [1.0, math.sqrt(0.5), 1e5**-0.5]),
+    ("random_walk_sgd", "", 0.0, [0.5, 0.5, 1e5**-0.5]),
+])  # fmt: skip
 def test_step_sizes_follow_the_paper(kind: str, options: str, l2: float, steps: list[float]) -> None:
     assert _steps(kind, options, l2) == pytest.approx(steps)
 

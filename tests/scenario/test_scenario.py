@@ -292,14 +292,11 @@ def test_replace_changes_named_fields_and_takes_new_defaults() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"seed": -1}, "replace: seed: expected an integer >= 0 and < 18446744073709551616, found -1; "),
-        ({"seed.a": 1}, "replace: seed.a: expected a mapping or list at seed, found 0; "),
-        ({"clients..count": 1}, "replace: expected a key path, found 'clients..count'; "),
-    ],
-)
+@pytest.mark.parametrize(("changes", "line"), [
+    ({"seed": -1}, "replace: seed: expected an integer >= 0 and < 18446744073709551616, found -1; "),
+    ({"seed.a": 1}, "replace: seed.a: expected a mapping or list at seed, found 0; "),
+    ({"clients..count": 1}, "replace: expected a key path, found 'clients..count'; "),
+])  # fmt: skip
 def test_invalid_replacement_is_one_line(changes: dict[str, Any], line: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         loads("{algorithm: adpsgd, seed: 0}").replace(changes)

@@ -87,16 +87,13 @@ def test_warm_up_is_linear_and_has_no_jump() -> None:
     assert warm(0, 0, 2.0) == pytest.approx(0.5 * schedule(falling)(0, 0, 2.0))
 
 
-@pytest.mark.parametrize(
-    "step_size",
-    [
-        0.1,
-        {"kind": "by_epochs", "values": [0.4, 0.04], "boundaries": [3]},
-        {"kind": "inverse", "initial": 0.4, "beta": 0.1},
-        {"kind": "warm_up", "initial": 0.1, "epochs": 2, "then": {"kind": "inverse_sqrt", "initial": 1, "beta": 1}},
-        {"kind": "one_cycle", "peak": 1, "length": 100},
-    ],
-)
+@pytest.mark.parametrize("step_size", [
+    0.1,
+    {"kind": "by_epochs", "values": [0.4, 0.04], "boundaries": [3]},
+    {"kind": "inverse", "initial": 0.4, "beta": 0.1},
+    {"kind": "warm_up", "initial": 0.1, "epochs": 2, "then": {"kind": "inverse_sqrt", "initial": 1, "beta": 1}},
+    {"kind": "one_cycle", "peak": 1, "length": 100},
+])  # fmt: skip
 def test_schedules_can_be_hashed_compared_and_sent_to_another_process(step_size: Any) -> None:
     one, other = schedule(step_size), schedule(step_size)
     assert one == other == pickle.loads(pickle.dumps(one))

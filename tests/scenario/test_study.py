@@ -73,17 +73,14 @@ def test_seeds_of_world_and_learning_are_crossed(plan):
     assert load_study({"base": BASE, "seeds": made.study.model_dump(mode="json")["seeds"]}).runs
 
 
-@pytest.mark.parametrize(
-    ("seeds", "words"),
-    [
-        ({"world": 2}, "seeds: expected world and learning"),
-        ({"world": 2, "learning": 0}, "seeds.learning: expected an integer >= 1"),
-        ({"world": [1, 1], "learning": 1}, "seeds.world: expected different seeds"),
-        ({"world": ["4..1"], "learning": 1}, "seeds.world: expected a range"),
-        ({"world": ["a"], "learning": 1}, "seeds.world: expected an integer >= 0"),
-        (["0..9999999"], "seeds: expected a range"),
-    ],
-)
+@pytest.mark.parametrize(("seeds", "words"), [
+    ({"world": 2}, "seeds: expected world and learning"),
+    ({"world": 2, "learning": 0}, "seeds.learning: expected an integer >= 1"),
+    ({"world": [1, 1], "learning": 1}, "seeds.world: expected different seeds"),
+    ({"world": ["4..1"], "learning": 1}, "seeds.world: expected a range"),
+    ({"world": ["a"], "learning": 1}, "seeds.world: expected an integer >= 0"),
+    (["0..9999999"], "seeds: expected a range"),
+])  # fmt: skip
 def test_wrong_seeds_are_one_line(plan, tmp_path, seeds, words):
     (line,) = refused(plan, tmp_path, seeds=seeds)
     assert line.startswith("my study.yaml: ")

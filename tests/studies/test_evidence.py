@@ -33,33 +33,30 @@ from simfl.studies.evidence import (
 NEAR_ONE = (0.9, 1.0, 1.1, 1.0, 1.0)  # mean 1, interval ± 2.776 · 0.0707 / √5 = 0.088
 
 
-@pytest.mark.parametrize(
-    ("part", "held"),
-    [
-        (above(NEAR_ONE, 0.9, ""), True),
-        (above(NEAR_ONE, 0.95, ""), None),
-        (above(NEAR_ONE, 1.1, ""), False),
-        # A lead over 0.95 by less than 0.2 does not count, unless the whole interval is above the bar.
-        (above(NEAR_ONE, 0.95, "", least=0.2), False),
-        (above(NEAR_ONE, 0.9, "", least=0.5), True),
-        (below(NEAR_ONE, 1.1, ""), True),
-        (below(NEAR_ONE, 1.05, ""), None),
-        (below(NEAR_ONE, 0.9, ""), False),
-        (within(NEAR_ONE, 1.1, ""), True),
-        (within(NEAR_ONE, 1.0, ""), None),
-        (within(NEAR_ONE, 0.9, ""), False),
-        (within([-value for value in NEAR_ONE], 0.9, ""), False),
-        # Four seeds never decide; neither do diverged runs that `typical` did not replace.
-        (above(NEAR_ONE[:4], -9, ""), None),
-        (within((0.0,) * 4, 1, ""), None),
-        (above((*NEAR_ONE, math.nan), 0, ""), None),
-        # With diverged runs as minus infinity the median decides: of six values, its interval is the whole range.
-        (above(typical((*NEAR_ONE, math.nan)), 0, ""), None),
-        (above(typical((math.nan,) * 6), 0, ""), False),
-        (above(typical((*NEAR_ONE, *NEAR_ONE, math.nan)), 0.8, ""), True),
-        (exactly(True, ""), True),
-    ],
-)
+@pytest.mark.parametrize(("part", "held"), [
+    (above(NEAR_ONE, 0.9, ""), True),
+    (above(NEAR_ONE, 0.95, ""), None),
+    (above(NEAR_ONE, 1.1, ""), False),
+    # A lead over 0.95 by less than 0.2 does not count, unless the whole interval is above the bar.
+    (above(NEAR_ONE, 0.95, "", least=0.2), False),
+    (above(NEAR_ONE, 0.9, "", least=0.5), True),
+    (below(NEAR_ONE, 1.1, ""), True),
+    (below(NEAR_ONE, 1.05, ""), None),
+    (below(NEAR_ONE, 0.9, ""), False),
+    (within(NEAR_ONE, 1.1, ""), True),
+    (within(NEAR_ONE, 1.0, ""), None),
+    (within(NEAR_ONE, 0.9, ""), False),
+    (within([-value for value in NEAR_ONE], 0.9, ""), False),
+    # Four seeds never decide; neither do diverged runs that `typical` did not replace.
+    (above(NEAR_ONE[:4], -9, ""), None),
+    (within((0.0,) * 4, 1, ""), None),
+    (above((*NEAR_ONE, math.nan), 0, ""), None),
+    # With diverged runs as minus infinity the median decides: of six values, its interval is the whole range.
+    (above(typical((*NEAR_ONE, math.nan)), 0, ""), None),
+    (above(typical((math.nan,) * 6), 0, ""), False),
+    (above(typical((*NEAR_ONE, *NEAR_ONE, math.nan)), 0.8, ""), True),
+    (exactly(True, ""), True),
+])  # fmt: skip
 def test_intervals_decide_and_few_seeds_do_not(part, held):
     assert part.held is held
 
@@ -92,19 +89,16 @@ def test_figures_and_tables_have_intervals_from_three_seeds_on():
     assert (interval.mean, interval.low, interval.high) == (2.5, -math.inf, 5.0)
 
 
-@pytest.mark.parametrize(
-    ("judge", "distance"),
-    [
-        (lambda values: above(values, 0.95, ""), 0.05),
-        (lambda values: above(values, 1.02, "", least=0.03), 0.05),
-        (lambda values: below(values, 1.04, ""), 0.04),
-        (lambda values: within(values, 1.03, ""), 0.03),
-        (lambda values: within(values, 0.96, ""), 0.04),
-        # In the middle of a band either end may decide, and two bars that are equally near must both be away.
-        (lambda values: above(values, 0.97, "", least=0.06), None),
-        (lambda values: within(np.subtract(values, 1.0), 0.05, ""), None),
-    ],
-)
+@pytest.mark.parametrize(("judge", "distance"), [
+    (lambda values: above(values, 0.95, ""), 0.05),
+    (lambda values: above(values, 1.02, "", least=0.03), 0.05),
+    (lambda values: below(values, 1.04, ""), 0.04),
+    (lambda values: within(values, 1.03, ""), 0.03),
+    (lambda values: within(values, 0.96, ""), 0.04),
+    # In the middle of a band either end may decide, and two bars that are equally near must both be away.
+    (lambda values: above(values, 0.97, "", least=0.06), None),
+    (lambda values: within(np.subtract(values, 1.0), 0.05, ""), None),
+])  # fmt: skip
 def test_the_seeds_that_would_decide_do_so_in_nine_of_ten_cases(judge, distance, monkeypatch):
     """Drawn samples are decided as often as the power says: normal values with the mean and the spread as measured."""
     part, spread = judge(NEAR_ONE), math.sqrt(0.02 / 4)
@@ -141,42 +135,36 @@ def reading(held, own=False, **choices):
     return Reading(choices, [Part(held, "measured")], own=own)
 
 
-@pytest.mark.parametrize(
-    ("held", "short", "verdict"),
-    [
-        ([True, True], "", Verdict.REPRODUCED),
-        ([True, True, False], "", Verdict.MOSTLY),
-        ([True, None], "", Verdict.MOSTLY),
-        ([True] * 17 + [False] * 2 + [None] * 2, "", Verdict.MOSTLY),
-        ([True, False], "", Verdict.MIXED),
-        ([True] * 3 + [False] * 9 + [None] * 6, "", Verdict.MIXED),
-        ([True] + [False] * 9, "", Verdict.NOT_REPRODUCED),
-        ([True] + [False] * 8, "", Verdict.MIXED),
-        ([False] * 17 + [None], "", Verdict.NOT_REPRODUCED),
-        ([False, False], "", Verdict.NOT_REPRODUCED),
-        ([False, None, None], "", Verdict.UNDECIDABLE),
-        ([True] * 3 + [None] * 9, "", Verdict.UNDECIDABLE),
-        ([False, None], "a third of the passes", Verdict.UNDECIDABLE),
-        ([True, False], "a third of the passes", Verdict.MIXED),
-    ],
-)
+@pytest.mark.parametrize(("held", "short", "verdict"), [
+    ([True, True], "", Verdict.REPRODUCED),
+    ([True, True, False], "", Verdict.MOSTLY),
+    ([True, None], "", Verdict.MOSTLY),
+    ([True] * 17 + [False] * 2 + [None] * 2, "", Verdict.MOSTLY),
+    ([True, False], "", Verdict.MIXED),
+    ([True] * 3 + [False] * 9 + [None] * 6, "", Verdict.MIXED),
+    ([True] + [False] * 9, "", Verdict.NOT_REPRODUCED),
+    ([True] + [False] * 8, "", Verdict.MIXED),
+    ([False] * 17 + [None], "", Verdict.NOT_REPRODUCED),
+    ([False, False], "", Verdict.NOT_REPRODUCED),
+    ([False, None, None], "", Verdict.UNDECIDABLE),
+    ([True] * 3 + [None] * 9, "", Verdict.UNDECIDABLE),
+    ([False, None], "a third of the passes", Verdict.UNDECIDABLE),
+    ([True, False], "a third of the passes", Verdict.MIXED),
+])  # fmt: skip
 def test_the_verdict_follows_from_the_shares_of_the_readings(held, short, verdict):
     assert verdict_of([reading(one) for one in held], short) == verdict
 
 
-@pytest.mark.parametrize(
-    ("own", "others", "verdict"),
-    [
-        (True, [True] * 4 + [False], Verdict.MOSTLY),
-        (False, [True] * 9, Verdict.MIXED),
-        (None, [True] * 9, Verdict.UNDECIDABLE),
-        (None, [True] * 5 + [False] * 4, Verdict.MIXED),
-        (None, [False] * 9, Verdict.UNDECIDABLE),
-        (True, [False] * 9, Verdict.MIXED),
-        (False, [False] * 8 + [True], Verdict.NOT_REPRODUCED),
-        (True, [True] * 9, Verdict.REPRODUCED),
-    ],
-)
+@pytest.mark.parametrize(("own", "others", "verdict"), [
+    (True, [True] * 4 + [False], Verdict.MOSTLY),
+    (False, [True] * 9, Verdict.MIXED),
+    (None, [True] * 9, Verdict.UNDECIDABLE),
+    (None, [True] * 5 + [False] * 4, Verdict.MIXED),
+    (None, [False] * 9, Verdict.UNDECIDABLE),
+    (True, [False] * 9, Verdict.MIXED),
+    (False, [False] * 8 + [True], Verdict.NOT_REPRODUCED),
+    (True, [True] * 9, Verdict.REPRODUCED),
+])  # fmt: skip
 def test_readings_nearest_to_the_paper_must_be_among_the_readings_that_hold(own, others, verdict):
     assert verdict_of([reading(own, own=True), *map(reading, others)]) == verdict
 
@@ -251,24 +239,21 @@ def test_the_evidence_names_readings_that_hold_or_fail_and_the_deciding_choice()
     assert reading(True, own=True, σ="5").label == "σ = 5 (nearest to the paper)"
 
 
-@pytest.mark.parametrize(
-    ("values", "digits", "text"),
-    [
-        ((1.0,), 2, "1.00"),
-        ((1.0, 1.0), 2, "1.00"),
-        ((-0.001,), 2, "0.00"),
-        # Two runs have no useful interval.
-        ((1.0, 3.0), 1, "1.0 and 3.0"),
-        # half of the interval: t(2, 0.975) s / √3 = 4.303 / √3
-        ((1.0, 2.0, 3.0), 1, "2.0 ± 2.5"),
-        ((1.0, math.nan), 2, "diverged (median; 1 of 2 diverged)"),
-        ((1.0, 2.0, math.nan), 2, "1.00 (median; 1 of 3 diverged)"),
-        ((math.nan,), 2, "diverged"),
-        ((200.0, 400.0, math.inf), 0, "400 (median; 1 of 3 never)"),
-        ((math.inf, math.inf, math.inf), 0, "never"),
-        ((), 2, "-"),
-    ],
-)
+@pytest.mark.parametrize(("values", "digits", "text"), [
+    ((1.0,), 2, "1.00"),
+    ((1.0, 1.0), 2, "1.00"),
+    ((-0.001,), 2, "0.00"),
+    # Two runs have no useful interval.
+    ((1.0, 3.0), 1, "1.0 and 3.0"),
+    # half of the interval: t(2, 0.975) s / √3 = 4.303 / √3
+    ((1.0, 2.0, 3.0), 1, "2.0 ± 2.5"),
+    ((1.0, math.nan), 2, "diverged (median; 1 of 2 diverged)"),
+    ((1.0, 2.0, math.nan), 2, "1.00 (median; 1 of 3 diverged)"),
+    ((math.nan,), 2, "diverged"),
+    ((200.0, 400.0, math.inf), 0, "400 (median; 1 of 3 never)"),
+    ((math.inf, math.inf, math.inf), 0, "never"),
+    ((), 2, "-"),
+])  # fmt: skip
 def test_measured_values_are_written_in_words(values, digits, text):
     assert show(values, digits) == text
 

@@ -26,13 +26,10 @@ def test_noise_in_bands_needs_a_separation(simfl_):
     assert not any("bands" in name for name in names)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--bands", 6), "privacy strategies: bands: expected an integer from 1 to 5, found 6"),
-        (("--releases", 0), "privacy strategies: releases: expected an integer from 1 to 10000, found 0"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), [
+    (("--bands", 6), "privacy strategies: bands: expected an integer from 1 to 5, found 6"),
+    (("--releases", 0), "privacy strategies: releases: expected an integer from 1 to 10000, found 0"),
+])  # fmt: skip
 def test_wrong_options_give_one_line(simfl_, words, message):
     code, out, err = simfl_(*WORDS, *words)
     assert code != 0

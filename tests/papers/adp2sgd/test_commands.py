@@ -55,15 +55,12 @@ def test_violated_conditions_are_one_line(simfl_):
     assert re.fullmatch(r"Theorem 2: condition \(7\) holds for no mu .*; expected at least epsilon = 8\.344; .*\n", err)
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ((), "expected either --steps or --epochs"),
-        (("--steps", 10, "--epochs", 2), "expected either --steps or --epochs"),
-        (("--epochs", -1), "epochs: expected a finite number > 0, found -1"),
-        (("--steps", 0), "steps: expected an integer >= 1, found 0"),
-        (("--steps", 10, "--delta", 2), "delta: expected a number in (0, 1), found 2"),
-    ],
-)
+@pytest.mark.parametrize(("more", "message"), [
+    ((), "expected either --steps or --epochs"),
+    (("--steps", 10, "--epochs", 2), "expected either --steps or --epochs"),
+    (("--epochs", -1), "epochs: expected a finite number > 0, found -1"),
+    (("--steps", 0), "steps: expected an integer >= 1, found 0"),
+    (("--steps", 10, "--delta", 2), "delta: expected a number in (0, 1), found 2"),
+])  # fmt: skip
 def test_bad_input_is_one_line(simfl_, more, message):
     assert simfl_(*WORDS, "--epsilon", 10, *more) == (2, "", f"privacy adp2sgd: {message}\n")

@@ -144,19 +144,16 @@ def test_output_fits_into_80_columns(simfl_, monkeypatch):
     assert all(re.match(r"\S|  \S|$", line) for line in table.splitlines()), "no row is broken"
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (words(16, 1_000, 1, 8, 2.5), r"condition q \(T\+m\)\^p <= r0/sigma of Theorem 6: s_0/N is 0\.016 already.*"),
-        (words(16, 10_000, 1, 1.1, 2.5), r"condition sigma >= 1\.137 of r0\(sigma\).*"),
-        (words(16, 10_000, 1, 8, 0), r"privacy async-fl: epochs: expected a finite number > 0, found 0"),
-        ((*words()[:-2], "--r0", "e"), r"privacy async-fl: --r0: expected sigma, 1/e or a number, found 'e'"),
-        ((*words()[:-2], "--delta", 0), r"privacy async-fl: delta: expected a number in \(0, 1\), found 0"),
-        ((*words(), "--gate", 5000), r"privacy async-fl: gate: expected an integer below the 3487 rounds less one.*"),
-        ((*words(), "--gate", 1, "--clients", 0), r"privacy async-fl: clients: expected an integer >= 1, found 0"),
-        (words(0), r"privacy async-fl: first_size: expected an integer from 1 to 9999, found 0"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (words(16, 1_000, 1, 8, 2.5), r"condition q \(T\+m\)\^p <= r0/sigma of Theorem 6: s_0/N is 0\.016 already.*"),
+    (words(16, 10_000, 1, 1.1, 2.5), r"condition sigma >= 1\.137 of r0\(sigma\).*"),
+    (words(16, 10_000, 1, 8, 0), r"privacy async-fl: epochs: expected a finite number > 0, found 0"),
+    ((*words()[:-2], "--r0", "e"), r"privacy async-fl: --r0: expected sigma, 1/e or a number, found 'e'"),
+    ((*words()[:-2], "--delta", 0), r"privacy async-fl: delta: expected a number in \(0, 1\), found 0"),
+    ((*words(), "--gate", 5000), r"privacy async-fl: gate: expected an integer below the 3487 rounds less one.*"),
+    ((*words(), "--gate", 1, "--clients", 0), r"privacy async-fl: clients: expected an integer >= 1, found 0"),
+    (words(0), r"privacy async-fl: first_size: expected an integer from 1 to 9999, found 0"),
+])  # fmt: skip
 def test_bad_input_is_one_line(simfl_, call, message):
     err = simfl_.refused(*call)
     assert re.fullmatch(message + "\n", err)

@@ -28,18 +28,15 @@ def scenario(algorithm=None, **sections):
     )
 
 
-@pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [
-        (7, [7, 7, 7, 7]),
-        ({"kind": "polynomial", "a": 2, "b": 3}, [5, 7, 9, 11]),
-        ({"kind": "polynomial", "a": 1.322, "b": 16, "start": 0}, [16, 18, 19, 20]),
-        ({"kind": "over_log", "a": 50}, [145, 137, 145, 156]),
-        ({"kind": "shifted_power", "slope": 2, "shift": 3, "power": 2}, [18, 32, 50, 72]),
-        ({"kind": "lemma1", "shift": 39, "ahead": 1}, [5, 6, 6, 6]),
-        ({"kind": "theorem5", "smoothness": 1, "strong_convexity": 1, "shift": 5800}, [13, 13, 13, 13]),
-    ],
-)
+@pytest.mark.parametrize(("sizes", "expected"), [
+    (7, [7, 7, 7, 7]),
+    ({"kind": "polynomial", "a": 2, "b": 3}, [5, 7, 9, 11]),
+    ({"kind": "polynomial", "a": 1.322, "b": 16, "start": 0}, [16, 18, 19, 20]),
+    ({"kind": "over_log", "a": 50}, [145, 137, 145, 156]),
+    ({"kind": "shifted_power", "slope": 2, "shift": 3, "power": 2}, [18, 32, 50, 72]),
+    ({"kind": "lemma1", "shift": 39, "ahead": 1}, [5, 6, 6, 6]),
+    ({"kind": "theorem5", "smoothness": 1, "strong_convexity": 1, "shift": 5800}, [13, 13, 13, 13]),
+])  # fmt: skip
 def test_sizes_of_a_scenario_are_the_sequences_of_the_paper(sizes, expected):
     sequence = federated.sequence_of(scenario({"sizes": sizes}))
     assert sequence.first(4) == expected

@@ -317,14 +317,11 @@ def test_impossible_plans_are_rejected(call, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda s: select_parameters(s, 0), r"first_size: expected an integer from 1 to 9999, found 0"),
-        (lambda s: select_parameters(s, 16, excess=0.5), r"excess: expected a finite number >= 1, found 0\.5"),
-        (lambda s: select_parameters(s, 16, iterations=0), r"iterations: expected an integer >= 1, found 0"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda s: select_parameters(s, 0), r"first_size: expected an integer from 1 to 9999, found 0"),
+    (lambda s: select_parameters(s, 16, excess=0.5), r"excess: expected a finite number >= 1, found 0\.5"),
+    (lambda s: select_parameters(s, 16, iterations=0), r"iterations: expected an integer >= 1, found 0"),
+])  # fmt: skip
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call(SETTINGS[3])

@@ -113,24 +113,21 @@ def test_ceiling_ignores_only_the_last_bits(value, expected):
     assert ceiling(value) == expected
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ConstantSizes(0), r"s: expected an integer >= 1, found 0"),
-        (lambda: ConstantSizes(1.5), r"s: expected an integer >= 1, found 1.5"),
-        (lambda: PolynomialSizes(50, start=0), r"at least 1 example in every round, found 0 in round 0"),
-        (lambda: PolynomialSizes(-1), r"a: expected a finite number >= 0, found -1"),
-        (lambda: PolynomialSizes(1, math.nan), r"c: expected a finite number >= 0, found nan"),
-        (lambda: OverLogSizes(1, start=1), r"start: expected an integer >= 2, found 1"),
-        (lambda: ShiftedPowerSizes(0.0, 1.0), r"s: expected a finite number > 0, found 0"),
-        (lambda: ShiftedPowerSizes(1.0, 0.0), r"at least 1 example in every round"),
-        (lambda: ConstantSizes(1).size(-1), r"i: expected an integer >= 0, found -1"),
-        (lambda: PolynomialSizes(1).rounds_for(math.inf), r"gradients: expected a finite number >= 0, found inf"),
-        (lambda: ConstantSizes(1).rounds_for(-1), r"gradients: expected a finite number >= 0, found -1"),
-        (lambda: StronglyConvexRecipe(1.0, 2.0, 100), r"strong_convexity: expected a number in \(0, L = 1\]"),
-        (lambda: gate_delay(ConstantSizes(1), 2, 1), r"i: expected an integer >= 2, found 1"),
-    ],
-)
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: ConstantSizes(0), r"s: expected an integer >= 1, found 0"),
+    (lambda: ConstantSizes(1.5), r"s: expected an integer >= 1, found 1.5"),
+    (lambda: PolynomialSizes(50, start=0), r"at least 1 example in every round, found 0 in round 0"),
+    (lambda: PolynomialSizes(-1), r"a: expected a finite number >= 0, found -1"),
+    (lambda: PolynomialSizes(1, math.nan), r"c: expected a finite number >= 0, found nan"),
+    (lambda: OverLogSizes(1, start=1), r"start: expected an integer >= 2, found 1"),
+    (lambda: ShiftedPowerSizes(0.0, 1.0), r"s: expected a finite number > 0, found 0"),
+    (lambda: ShiftedPowerSizes(1.0, 0.0), r"at least 1 example in every round"),
+    (lambda: ConstantSizes(1).size(-1), r"i: expected an integer >= 0, found -1"),
+    (lambda: PolynomialSizes(1).rounds_for(math.inf), r"gradients: expected a finite number >= 0, found inf"),
+    (lambda: ConstantSizes(1).rounds_for(-1), r"gradients: expected a finite number >= 0, found -1"),
+    (lambda: StronglyConvexRecipe(1.0, 2.0, 100), r"strong_convexity: expected a number in \(0, L = 1\]"),
+    (lambda: gate_delay(ConstantSizes(1), 2, 1), r"i: expected an integer >= 2, found 1"),
+])  # fmt: skip
 def test_wrong_arguments_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
@@ -226,19 +223,16 @@ def test_t_minus_tau_increases_from_the_start():
     assert left == sorted(left)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: DelaySizes(1.0, one, 0, 1), r"condition g > 1 of Lemma 1: g is 1"),
-        (lambda: DelaySizes(2.0, lambda z: 4 * math.log(z) if z else 0.0, 0, 1), r"gam\(z\) >= 1 .* violated at z = 0"),
-        (lambda: DelaySizes(2.0, lambda z: 2 - z / (1 + z), 0, 1), r"gam not decreasing of Lemma 1"),
-        (lambda: DelaySizes(2.0, lambda z: 1 + z, 0, 1), r"gam\(z\) >= z gam'\(z\) g/\(g-1\)"),
-        (lambda: DelaySizes(2.0, lambda z: math.inf, 0, 1), r"gam\(z\) finite"),
-        (lambda: DelaySizes(2.0, one, 9, 1, m0=24.0), r"condition M0 >= .* M0 is 24, expected at least 25"),
-        (lambda: DelaySizes(2.0, one, 0, 3, m1=3.5), r"condition M1 >= d \+ 1 .* M1 is 3.5, d \+ 1 is 4"),
-        (lambda: StronglyConvexRecipe(1.0, 1.0, 9, 1), r"condition m \+ 1 >= 2 e \(d \+ 1\).* take m >= 10"),
-    ],
-)
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: DelaySizes(1.0, one, 0, 1), r"condition g > 1 of Lemma 1: g is 1"),
+    (lambda: DelaySizes(2.0, lambda z: 4 * math.log(z) if z else 0.0, 0, 1), r"gam\(z\) >= 1 .* violated at z = 0"),
+    (lambda: DelaySizes(2.0, lambda z: 2 - z / (1 + z), 0, 1), r"gam not decreasing of Lemma 1"),
+    (lambda: DelaySizes(2.0, lambda z: 1 + z, 0, 1), r"gam\(z\) >= z gam'\(z\) g/\(g-1\)"),
+    (lambda: DelaySizes(2.0, lambda z: math.inf, 0, 1), r"gam\(z\) finite"),
+    (lambda: DelaySizes(2.0, one, 9, 1, m0=24.0), r"condition M0 >= .* M0 is 24, expected at least 25"),
+    (lambda: DelaySizes(2.0, one, 0, 3, m1=3.5), r"condition M1 >= d \+ 1 .* M1 is 3.5, d \+ 1 is 4"),
+    (lambda: StronglyConvexRecipe(1.0, 1.0, 9, 1), r"condition m \+ 1 >= 2 e \(d \+ 1\).* take m >= 10"),
+])  # fmt: skip
 def test_violated_conditions_are_named(make, message):
     with pytest.raises(ConditionError, match=message) as error:
         make()

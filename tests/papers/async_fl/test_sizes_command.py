@@ -27,15 +27,12 @@ def test_output_has_sizes_and_the_noise_of_theorem_3(simfl_):
     assert noise["certified_epsilon"] < 1.0
 
 
-@pytest.mark.parametrize(
-    ("words", "first"),
-    [
-        (("7",), [7, 7, 7]),
-        (("{kind: over_log, a: 50}",), [145, 137, 145]),
-        (("{kind: shifted_power, slope: 2, shift: 3, power: 2}",), [18, 32, 50]),
-        (("{kind: theorem5, smoothness: 1, strong_convexity: 1, shift: 5800}",), [13, 13, 13]),
-    ],
-)
+@pytest.mark.parametrize(("words", "first"), [
+    (("7",), [7, 7, 7]),
+    (("{kind: over_log, a: 50}",), [145, 137, 145]),
+    (("{kind: shifted_power, slope: 2, shift: 3, power: 2}",), [18, 32, 50]),
+    (("{kind: theorem5, smoothness: 1, strong_convexity: 1, shift: 5800}",), [13, 13, 13]),
+])  # fmt: skip
 def test_sizes_are_written_as_in_a_scenario(simfl_, words, first):
     result = simfl_.result("privacy", "sizes", *words, "--rounds", 3)
     assert (result["sizes"], result["noise"]) == (first, None)

@@ -63,18 +63,15 @@ def test_only_the_first_twelve_stages_are_listed(simfl_):
     assert re.search(r"stages in all +\d\d ", out)
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (("--clients", 0), "clients: expected an integer >= 1, found 0"),
-        (("--examples", 3), "examples: expected an integer >= batch = 12, found 3"),
-        (("--epsilon", 0), "epsilon: expected a finite number > 0, found 0"),
-        (("--theta", 1), "theta: expected a number in (0, 1), found 1"),
-        (("--steps", 0), "steps: expected an integer >= 1, found 0"),
-        (("--failure-probability", 0), "failure_probability: expected a number in (0, 1), found 0"),
-        (("--initial-clip", -1), "sensitivity: expected a finite number > 0, found -0.166667"),
-        (("--delta", 1), "delta: expected a number in (0, 1), found 1"),
-    ],
-)
+@pytest.mark.parametrize(("more", "message"), [
+    (("--clients", 0), "clients: expected an integer >= 1, found 0"),
+    (("--examples", 3), "examples: expected an integer >= batch = 12, found 3"),
+    (("--epsilon", 0), "epsilon: expected a finite number > 0, found 0"),
+    (("--theta", 1), "theta: expected a number in (0, 1), found 1"),
+    (("--steps", 0), "steps: expected an integer >= 1, found 0"),
+    (("--failure-probability", 0), "failure_probability: expected a number in (0, 1), found 0"),
+    (("--initial-clip", -1), "sensitivity: expected a finite number > 0, found -0.166667"),
+    (("--delta", 1), "delta: expected a number in (0, 1), found 1"),
+])  # fmt: skip
 def test_bad_input_is_one_line(simfl_, more, message):
     assert simfl_(*WORDS, *more) == (2, "", f"privacy mapa: {message}\n")

@@ -293,28 +293,25 @@ def test_totals_are_ordered(epsilon, releases, q):
 # -- wrong arguments ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: replace(PAPER, batch_size=0), "batch_size: expected an integer >= 1, found 0"),
-        (lambda: replace(PAPER, dimension=0), "dimension: expected an integer >= 1, found 0"),
-        (lambda: replace(PAPER, smoothness=0.0), "smoothness: expected a finite number > 0, found 0"),
-        (lambda: replace(PAPER, staleness=-1), "staleness: expected a finite number >= 0, found -1"),
-        (lambda: replace(PAPER, sampling_std=math.nan), "sampling_std: expected a finite number >= 0, found nan"),
-        (lambda: PAPER.variance(1.0, 0.0), "epsilon: expected a finite number > 0, found 0"),
-        (lambda: PAPER.variance(1.0, 0.1, "some"), "second_moment: expected paper or exact, found 'some'"),
-        (lambda: initial_sensitivity(30.0, 12, 1.0), r"failure_probability: expected a number in \(0, 1\), found 1"),
-        (lambda: coefficient(PAPER, 9.0, 1.0, 1.0), r"theta: expected a number in \(0, 1\), found 1"),
-        (lambda: stages(PAPER, 0.1, initial=1.0), "expected either steps or count"),
-        (lambda: stages(PAPER, 0.1, initial=1.0, steps=5, count=5), "expected either steps or count"),
-        (lambda: stages(PAPER, 0.1, initial=1.0, steps=0), "steps: expected an integer >= 1, found 0"),
-        (lambda: stages(PAPER, 0.1, initial=0.0, count=1), "sensitivity: expected a finite number > 0, found 0"),
-        (lambda: stages(PAPER, 0.1, initial=1.0, count=1, rule="some"), "rule: expected algorithm1, text or table2"),
-        (lambda: audp_step_size(PAPER, 9.0, 0), "step: expected an integer >= 1, found 0"),
-        (lambda: radius_only_delta(2, 400.0), "nominal_epsilon: expected a number from 1e-09 to 300, found 400"),
-        (lambda: radius_only_delta(2, 1.0, -1.0), "epsilon: expected a number from 0 to 300, found -1"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: replace(PAPER, batch_size=0), "batch_size: expected an integer >= 1, found 0"),
+    (lambda: replace(PAPER, dimension=0), "dimension: expected an integer >= 1, found 0"),
+    (lambda: replace(PAPER, smoothness=0.0), "smoothness: expected a finite number > 0, found 0"),
+    (lambda: replace(PAPER, staleness=-1), "staleness: expected a finite number >= 0, found -1"),
+    (lambda: replace(PAPER, sampling_std=math.nan), "sampling_std: expected a finite number >= 0, found nan"),
+    (lambda: PAPER.variance(1.0, 0.0), "epsilon: expected a finite number > 0, found 0"),
+    (lambda: PAPER.variance(1.0, 0.1, "some"), "second_moment: expected paper or exact, found 'some'"),
+    (lambda: initial_sensitivity(30.0, 12, 1.0), r"failure_probability: expected a number in \(0, 1\), found 1"),
+    (lambda: coefficient(PAPER, 9.0, 1.0, 1.0), r"theta: expected a number in \(0, 1\), found 1"),
+    (lambda: stages(PAPER, 0.1, initial=1.0), "expected either steps or count"),
+    (lambda: stages(PAPER, 0.1, initial=1.0, steps=5, count=5), "expected either steps or count"),
+    (lambda: stages(PAPER, 0.1, initial=1.0, steps=0), "steps: expected an integer >= 1, found 0"),
+    (lambda: stages(PAPER, 0.1, initial=0.0, count=1), "sensitivity: expected a finite number > 0, found 0"),
+    (lambda: stages(PAPER, 0.1, initial=1.0, count=1, rule="some"), "rule: expected algorithm1, text or table2"),
+    (lambda: audp_step_size(PAPER, 9.0, 0), "step: expected an integer >= 1, found 0"),
+    (lambda: radius_only_delta(2, 400.0), "nominal_epsilon: expected a number from 1e-09 to 300, found 400"),
+    (lambda: radius_only_delta(2, 1.0, -1.0), "epsilon: expected a number from 0 to 300, found -1"),
+])  # fmt: skip
 def test_wrong_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -56,14 +56,11 @@ def test_a_difference_of_less_than_a_twentieth_is_none():
     assert study.less((1.5, 2.1, 1.8, 1.5, 2.1), (1.83,) * 5, "").held is None
 
 
-@pytest.mark.parametrize(
-    ("far", "held"),
-    [
-        ({"epsilon": 1.0, "published": 0.1}, [True] * 4),
-        ({"epsilon": 3.0, "published": 0.1}, [False, True] * 2),
-        ({"epsilon": 3.0, "published": 3.5}, [False] * 4),
-    ],
-)
+@pytest.mark.parametrize(("far", "held"), [
+    ({"epsilon": 1.0, "published": 0.1}, [True] * 4),
+    ({"epsilon": 3.0, "published": 0.1}, [False, True] * 2),
+    ({"epsilon": 3.0, "published": 3.5}, [False] * 4),
+])  # fmt: skip
 def test_distance_protects_if_the_farthest_learn_half(far, held, monkeypatch):
     def pairs(runs, cell, who, column):
         return (4.0,) * 5 if who == "a neighbor" else (far[column],) * 5

@@ -191,18 +191,15 @@ def test_plans_stop_at_the_budget():
     assert libsvm(budget=1e-3).next_plan(10**6).condition == "(34)"
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: libsvm(done=((26, 10),)), r"^sigma: expected the noise multiplier of the rounds that were done"),
-        (lambda: libsvm(budget=0.0), r"^budget: expected a finite number > 0"),
-        (lambda: libsvm(sigma=-1.0), r"^sigma: expected a finite number > 0"),
-        (lambda: Calculator(100, 2.0, 1.0), r"^delta: expected a number in \(0, 1\)"),
-        (lambda: libsvm(sigma=5.0, done=((10000, 1),)), r"^schedule: expected batches of 1 to 9999 examples"),
-        (lambda: libsvm().next_plan(0), r"^gradients: expected an integer >= 1, found 0"),
-        (lambda: libsvm().try_batch(11, 10), r"^batch: expected an integer from 1 to 10, found 11"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: libsvm(done=((26, 10),)), r"^sigma: expected the noise multiplier of the rounds that were done"),
+    (lambda: libsvm(budget=0.0), r"^budget: expected a finite number > 0"),
+    (lambda: libsvm(sigma=-1.0), r"^sigma: expected a finite number > 0"),
+    (lambda: Calculator(100, 2.0, 1.0), r"^delta: expected a number in \(0, 1\)"),
+    (lambda: libsvm(sigma=5.0, done=((10000, 1),)), r"^schedule: expected batches of 1 to 9999 examples"),
+    (lambda: libsvm().next_plan(0), r"^gradients: expected an integer >= 1, found 0"),
+    (lambda: libsvm().try_batch(11, 10), r"^batch: expected an integer from 1 to 10, found 11"),
+])  # fmt: skip
 def test_invalid_arguments_are_rejected(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -123,18 +123,15 @@ def test_a_table_that_cannot_be_written_is_an_error(tmp_path):
         write_graph(tmp_path / "file" / TABLE, GRAPH, SETTINGS)
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "0.4",
-        "{kind: by_epochs, values: [0.4, 0.04], boundaries: [1.5]}",
-        "{kind: inverse, initial: 0.4, beta: 0.01, count: updates}",
-        "{kind: inverse, initial: 0.4, beta: 0.01, count: examples}",
-        "{kind: inverse_sqrt, initial: 0.4, beta: 0.1, count: updates}",
-        "{kind: inverse_sqrt, initial: 0.4, beta: 0.1, count: epochs}",
-        "{kind: warm_up, initial: 0.1, epochs: 1, then: {kind: inverse, initial: 0.4, beta: 0.01, count: updates}}",
-    ],
-)
+@pytest.mark.parametrize("step", [
+    "0.4",
+    "{kind: by_epochs, values: [0.4, 0.04], boundaries: [1.5]}",
+    "{kind: inverse, initial: 0.4, beta: 0.01, count: updates}",
+    "{kind: inverse, initial: 0.4, beta: 0.01, count: examples}",
+    "{kind: inverse_sqrt, initial: 0.4, beta: 0.1, count: updates}",
+    "{kind: inverse_sqrt, initial: 0.4, beta: 0.1, count: epochs}",
+    "{kind: warm_up, initial: 0.1, epochs: 1, then: {kind: inverse, initial: 0.4, beta: 0.01, count: updates}}",
+])  # fmt: skip
 def test_a_gradient_moves_the_model_equally_far_for_another_batch_size(step):
     old = loads(f"algorithm: {{kind: sync_sgd, step_size: {step}}}")
     resolved = old.resolved()["algorithm"]["step_size"]

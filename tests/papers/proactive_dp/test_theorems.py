@@ -262,14 +262,11 @@ def test_the_first_column_of_the_tables_is_reproduced(table, printed, ratio, gdp
     assert 0.02 < 1 - certified / limit < 0.06, "the central limit is 2 to 6 per cent above the exact epsilon"
 
 
-@pytest.mark.parametrize(
-    ("table", "at_half", "at_quarter", "printed"),
-    [
-        (LIBSVM, (0.0355, 0.0348), (0.0533, 0.0524), 0.0533),
-        (MNIST, (0.1433, 0.1397), (0.2096, 0.2054), 0.2097),
-        (CIFAR, (0.5625, 0.5480), (0.8239, 0.7973), 0.8239),
-    ],
-)
+@pytest.mark.parametrize(("table", "at_half", "at_quarter", "printed"), [
+    (LIBSVM, (0.0355, 0.0348), (0.0533, 0.0524), 0.0533),
+    (MNIST, (0.1433, 0.1397), (0.2096, 0.2054), 0.2097),
+    (CIFAR, (0.5625, 0.5480), (0.8239, 0.7973), 0.8239),
+])  # fmt: skip
 def test_the_second_column_mixes_two_settings(table, at_half, at_quarter, printed):
     """Its sample sizes are those of gamma = 1/2, its epsilon that of gamma = 1/4, twice the batch."""
     N, K, epsilon = table
@@ -282,14 +279,11 @@ def test_the_second_column_mixes_two_settings(table, at_half, at_quarter, printe
     )
 
 
-@pytest.mark.parametrize(
-    ("sigma", "rate", "rounds", "delta", "gdp", "exact"),
-    [
-        (19.3038, 0.0026, 1923, 1e-4, 0.0105, 0.01027),
-        (12.1107, 0.0048, 1250, 1 / 60000, 0.0389, 0.03762),
-        (6.5723, 0.00812, 862, 2e-5, 0.1132, 0.1071),
-    ],
-)
+@pytest.mark.parametrize(("sigma", "rate", "rounds", "delta", "gdp", "exact"), [
+    (19.3038, 0.0026, 1923, 1e-4, 0.0105, 0.01027),
+    (12.1107, 0.0048, 1250, 1 / 60000, 0.0389, 0.03762),
+    (6.5723, 0.00812, 862, 2e-5, 0.1132, 0.1071),
+])  # fmt: skip
 def test_epsilons_have_the_numbers_of_the_self_test(sigma, rate, rounds, delta, gdp, exact):
     limit = gdp_central_limit_epsilon(delta, sigma, sampling_rate=rate, steps=rounds, sampling="uniform")
     assert limit == pytest.approx(gdp, abs=5.1e-5)
@@ -374,16 +368,13 @@ def test_a_plan_names_the_condition_that_limits_its_batch(options, bound_by):
     assert proactive.plan_rounds(10000, **options).bound_by == bound_by
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: proactive.plan_rounds(1000, epochs=50, epsilon=0.05), r"condition \(34\) .* found 50000, needed 1"),
-        (lambda: proactive.plan_rounds(40, epochs=0.1, sigma=200.0), r"condition \(3[24]\) "),
-        (lambda: proactive.simplified_plan(10000, 20000, epsilon=0.05), r"condition \(7\) of Theorem 3\.1"),
-        (lambda: proactive.plan_rounds(10000, epochs=1, epsilon=3.0, gamma="one-shot"), r"condition \(33\) "),
-        (lambda: proactive.plan_rounds(10000, epochs=1, sigma=1.0), r"condition \(35\) "),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: proactive.plan_rounds(1000, epochs=50, epsilon=0.05), r"condition \(34\) .* found 50000, needed 1"),
+    (lambda: proactive.plan_rounds(40, epochs=0.1, sigma=200.0), r"condition \(3[24]\) "),
+    (lambda: proactive.simplified_plan(10000, 20000, epsilon=0.05), r"condition \(7\) of Theorem 3\.1"),
+    (lambda: proactive.plan_rounds(10000, epochs=1, epsilon=3.0, gamma="one-shot"), r"condition \(33\) "),
+    (lambda: proactive.plan_rounds(10000, epochs=1, sigma=1.0), r"condition \(35\) "),
+])  # fmt: skip
 def test_a_plan_whose_condition_fails_is_an_error(call, message):
     with pytest.raises(ConditionError, match=rf"^{message}"):
         call()

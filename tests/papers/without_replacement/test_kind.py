@@ -29,20 +29,17 @@ def protected(privacy=CLASSIC, *, kind="without_replacement_sgd", algorithm="", 
     return protection, list(protection.warnings)
 
 
-@pytest.mark.parametrize(
-    ("options", "std"),
-    [
-        # theory.md, section 3.2: std(N_t) on the mean gradient for n = 60000, delta = 1/n², b = 50, L = 1, epsilon = 1
-        ({}, 0.266697),
-        ({"privacy": ", calibration: analytic, budget: per_task"}, 0.228202),
-        ({"kind": "random_walk_sgd"}, 1.380921),
-        ({"l2": 1e-4}, 2 * 0.266697),  # L = 1 + l2 R with R = 1/l2
-        ({"l2": 1e-4, "privacy": CLASSIC + ", lipschitz: 1"}, 0.266697),
-        ({"l2": 1e-4, "algorithm": ", projection: 5000"}, 1.5 * 0.266697),
-        ({"kind": "deep_q_sgd"}, 0.266697),  # at a constant step size
-        ({"privacy": CLASSIC + ", epsilon: 0.5"}, 2 * 0.266697),
-    ],
-)
+@pytest.mark.parametrize(("options", "std"), [
+    # theory.md, section 3.2: std(N_t) on the mean gradient for n = 60000, delta = 1/n², b = 50, L = 1, epsilon = 1
+    ({}, 0.266697),
+    ({"privacy": ", calibration: analytic, budget: per_task"}, 0.228202),
+    ({"kind": "random_walk_sgd"}, 1.380921),
+    ({"l2": 1e-4}, 2 * 0.266697),  # L = 1 + l2 R with R = 1/l2
+    ({"l2": 1e-4, "privacy": CLASSIC + ", lipschitz: 1"}, 0.266697),
+    ({"l2": 1e-4, "algorithm": ", projection: 5000"}, 1.5 * 0.266697),
+    ({"kind": "deep_q_sgd"}, 0.266697),  # at a constant step size
+    ({"privacy": CLASSIC + ", epsilon: 0.5"}, 2 * 0.266697),
+])  # fmt: skip
 def test_the_noise_on_the_mean_gradient_is_that_of_the_papers_formula(options, std):
     protection, _ = protected(**options)
     assert np.array(protection.scales) / 50 == pytest.approx(np.full(10, std), rel=3e-6)

@@ -115,13 +115,10 @@ def test_a_lead_at_small_epsilon_is_none_at_5():
     assert verdict(study.ahead_in_figures((5.0,), runs)) == NO
 
 
-@pytest.mark.parametrize(
-    ("order", "expected"),
-    [
-        (["Noiseless", "Algorithm 2", "Algorithm 1", "DP-SGD-5"], YES),
-        (["Noiseless", "Algorithm 1", "Algorithm 2", "DP-SGD-5"], NO),
-    ],
-)
+@pytest.mark.parametrize(("order", "expected"), [
+    (["Noiseless", "Algorithm 2", "Algorithm 1", "DP-SGD-5"], YES),
+    (["Noiseless", "Algorithm 1", "Algorithm 2", "DP-SGD-5"], NO),
+])  # fmt: skip
 def test_the_order_of_the_curves_decides_the_verdict(order, expected):
     runs = runs_of(study.FIGURES, lambda reading, curve, *rest: 90.0 - 10 * order.index(method(curve)))
     assert verdict(study.ordering(runs)) == expected
