@@ -9,8 +9,6 @@ nothing (for whole runs there is the fixture `without_numbers`). If it needs num
 `NumpyExecutor` interprets the windows in float64.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

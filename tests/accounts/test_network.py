@@ -1,7 +1,5 @@
 """Knowledge of observers about clients: the world is simulated without arithmetic, and once with kernels."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

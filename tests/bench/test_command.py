@@ -1,7 +1,5 @@
 """`simfl bench --quick` ends in time."""
 
-from __future__ import annotations
-
 import pytest
 
 from simfl.bench.command import _while_time

@@ -1,7 +1,5 @@
 """The cases of `simfl bench` that are sweeps."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

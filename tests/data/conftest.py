@@ -1,7 +1,5 @@
 """Small files in each format, written by the tests, and the folder of real ones."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Data of one's own: arrays, frames and Hugging Face sets, as a function or a notebook hands them over."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any

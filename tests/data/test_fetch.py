@@ -1,7 +1,5 @@
 """The fetcher against a server in this process, which can cut off, refuse, forget ranges and change its files."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import http.server

@@ -1,7 +1,5 @@
 """LEAF's JSON layout, in small files that are written by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

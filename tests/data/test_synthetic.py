@@ -1,7 +1,5 @@
 """The optima against independent oracles: closed forms, finite differences and SciPy's minimizer."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import check_grad, minimize

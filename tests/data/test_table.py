@@ -1,7 +1,5 @@
 """Tables: CSV and Parquet files."""
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip

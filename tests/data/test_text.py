@@ -1,7 +1,5 @@
 """Windows of texts, their owners, and generated text whose entropy is known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

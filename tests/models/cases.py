@@ -4,8 +4,6 @@ Compiling is what takes time in these tests, so functions are jitted with few op
 results at once, and everything between them is NumPy.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterable

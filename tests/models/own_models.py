@@ -1,7 +1,5 @@
 """Small models of a user's own, for tests."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """The defaults of a user's own model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

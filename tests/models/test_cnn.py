@@ -1,7 +1,5 @@
 """The small convolutional network against XLA's convolutions, and the shapes of images it takes."""
 
-from __future__ import annotations
-
 import math
 
 import jax

@@ -1,7 +1,5 @@
 """Properties that every model must have."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

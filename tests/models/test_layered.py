@@ -1,7 +1,5 @@
 """Large batches are processed in parts, with the same result."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import ClassVar

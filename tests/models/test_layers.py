@@ -1,7 +1,5 @@
 """Layers against XLA's own convolution and against NumPy."""
 
-from __future__ import annotations
-
 import math
 
 import jax

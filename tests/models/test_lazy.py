@@ -1,7 +1,5 @@
 """JAX is imported when a model first computes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

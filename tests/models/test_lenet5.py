@@ -1,7 +1,5 @@
 """LeNet-5 against XLA's convolutions, and the shapes of images it takes."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

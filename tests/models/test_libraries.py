@@ -1,7 +1,5 @@
 """Networks of other libraries as models: their parameters and gradients, and what has state is refused."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

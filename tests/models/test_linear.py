@@ -1,7 +1,5 @@
 """Least squares against the normal equations."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simfl.models import build_model

@@ -1,7 +1,5 @@
 """Logistic regression against NumPy, and where the naive formulas break."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simfl.models import build_model

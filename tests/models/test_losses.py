@@ -1,7 +1,5 @@
 """Losses and metrics by name, against the closed forms in NumPy and scikit-learn's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics import ndcg_score

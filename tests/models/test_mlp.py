@@ -1,7 +1,5 @@
 """Perceptron: forward pass by hand; `test_softmax.py` has its clipping for drawn shapes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """MobileNet: its size, and that it computes the published network."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

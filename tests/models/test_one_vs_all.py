@@ -1,7 +1,5 @@
 """One-vs-all: independent binary models side by side, and the largest score wins."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

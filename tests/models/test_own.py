@@ -1,7 +1,5 @@
 """A user's own model as a flat vector: the same numbers as simfl's own, masks, micro-batches, closed forms."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax

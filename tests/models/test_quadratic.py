@@ -1,7 +1,5 @@
 """The quadratic's optimum is the mean of its points."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simfl.models import build_model

@@ -1,7 +1,5 @@
 """The registry, and its error messages word for word."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The residual network: sizes, independence of examples, and that blocks begin near the identity's scale."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

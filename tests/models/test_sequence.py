@@ -1,7 +1,5 @@
 """LSTM and transformer against plain loops in float64, and what one place of a sequence may know."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Softmax regression, and the perceptron: closed-form clipping for drawn shapes; and where the naive formulas break."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

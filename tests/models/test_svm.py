@@ -1,7 +1,5 @@
 """The support vector machine against its definition, example by example."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

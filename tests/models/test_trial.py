@@ -1,7 +1,5 @@
 """A mistake in a user's own model is reported in one line before a run begins."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

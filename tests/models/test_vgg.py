@@ -1,7 +1,5 @@
 """VGG: sizes, and pooling of even and odd sides."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

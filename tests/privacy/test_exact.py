@@ -1,7 +1,5 @@
 """Exact ranks, against fractions."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

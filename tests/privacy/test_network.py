@@ -1,7 +1,5 @@
 """Accounts of whole networks, against closed forms: matrices by hand, without a world."""
 
-from __future__ import annotations
-
 import math
 
 import networkx as nx

@@ -3,8 +3,6 @@
 The line has `{file}` where the name of the file belongs; see `Broken.line`. The CLI tests use this table as well.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 ADPSGD = "algorithm: {kind: adpsgd}\n"

@@ -1,7 +1,5 @@
 """Valid scenarios as plain mappings, drawn by hypothesis."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

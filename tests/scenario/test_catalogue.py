@@ -1,7 +1,5 @@
 """The schema has exactly the items that other rooms build, under the same names."""
 
-from __future__ import annotations
-
 from simfl.data import DATASETS, PARTITIONS, SIZES
 from simfl.models import MODELS, model_options
 from simfl.scenario import kinds

@@ -1,7 +1,5 @@
 """Each problem of a scenario is one line in plain words, whatever its source."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`--set key.path=value`: what it changes, and how it is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from simfl.errors import ScenarioError

@@ -1,7 +1,5 @@
 """Settings of the without-replacement paper: steps, bounds, radii, and contradictions."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The whole scenario: defaults, short forms, YAML, digest and warnings."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Step sizes against their formulas."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """YAML is read safely by the rules of version 1.2, and other files are rejected."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

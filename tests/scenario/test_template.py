@@ -1,7 +1,5 @@
 """The scenario that `simfl new` writes is valid, and so is every option in its comments."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

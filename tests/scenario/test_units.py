@@ -1,7 +1,5 @@
 """Times, bandwidths and sizes are read exactly; written values are read back as the same float."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
