@@ -251,13 +251,16 @@ def make_run(tmp_path):
 
 
 class CommandLine:
-    """Runs the command line in the test's folder; a call returns (exit code, stdout, stderr)."""
+    """Runs the command line in the test's folder; a call returns (exit code, stdout, stderr).
+
+    The first argument may have several words: `simfl_("privacy account --steps 3", "-z", z)`.
+    """
 
     def __init__(self, monkeypatch, capsys):
         self.monkeypatch, self.capsys = monkeypatch, capsys
 
-    def __call__(self, *words):
-        self.monkeypatch.setattr(sys, "argv", ["simfl", *map(str, words)])
+    def __call__(self, first="", *words):
+        self.monkeypatch.setattr(sys, "argv", ["simfl", *str(first).split(), *map(str, words)])
         often = gc.get_threshold()
         with pytest.raises(SystemExit) as left:
             cli.main()

@@ -4,37 +4,15 @@ import re
 import pytest
 
 EXAMPLE_3 = (
-    "privacy",
-    "async-fl",
-    *(
-        "--first-size",
-        16,
-        "--examples",
-        10_000,
-        "--epsilon",
-        1,
-        "--noise-multiplier",
-        8,
-        "--epochs",
-        2.5,
-        "--r0",
-        "1/e",
-    ),
+    "privacy async-fl --first-size 16 --examples 10000 --epsilon 1 --noise-multiplier 8 --epochs 2.5 --r0 1/e",
 )
 AS_PRINTED = ("--form", "worked", "--passes", 3, "--whole-rounds")
 QUICK = ("--accountant", "renyi")
 
 
 def words(first_size=16, examples=10_000, epsilon=2.0, sigma=5.0, epochs=10, *more):
-    named = {
-        "first-size": first_size,
-        "examples": examples,
-        "epsilon": epsilon,
-        "noise-multiplier": sigma,
-        "epochs": epochs,
-    }
-    options = [word for name, value in named.items() for word in (f"--{name}", value)]
-    return ("privacy", "async-fl", *options, *QUICK, *more)
+    sizes = f"--first-size {first_size} --examples {examples} --epochs {epochs}"
+    return (f"privacy async-fl {sizes} --epsilon {epsilon} --noise-multiplier {sigma}", *QUICK, *more)
 
 
 def test_example_3_has_the_numbers_of_the_paper(simfl_):

@@ -39,18 +39,8 @@ def test_the_table_fits_a_narrow_terminal(simfl_, monkeypatch):
 
 
 def test_one_shot_gamma_gives_the_tables_of_the_paper(simfl_):
-    out = simfl_.printed(
-        "privacy",
-        "proactive-dp",
-        "--examples",
-        50000,
-        "--gradients",
-        350000,
-        "--epsilon",
-        0.5253,
-        "--gamma",
-        "one-shot",
-    )
+    words = "--examples 50000 --gradients 350000 --epsilon 0.5253 --gamma one-shot"
+    out = simfl_.printed(f"privacy proactive-dp {words}")
     assert re.search(r"^  batch size, s +406 ", out, re.MULTILINE)
     assert re.search(r"^  gamma +9\.22475 +one-shot; ", out, re.MULTILINE)
     assert re.search(r"^  certified, Poisson +0\.1071\d* ", out, re.MULTILINE)
@@ -67,43 +57,21 @@ def test_json_has_plan_conditions_and_epsilons(simfl_):
 
 
 def test_earlier_rounds_count(simfl_):
-    words = (
-        "privacy",
-        "proactive-dp",
-        "--examples",
-        10000,
-        "--gradients",
-        20000,
-        "--noise-multiplier",
-        15,
-        "--epsilon",
-        0.5,
-    )
-    out = simfl_.printed(*words, "--done", "31x1612", "--done", "20x3")
+    words = "privacy proactive-dp --examples 10000 --gradients 20000 --noise-multiplier 15 --epsilon 0.5"
+    out = simfl_.printed(words, "--done", "31x1612", "--done", "20x3")
     assert re.search(r"^  batch size, s +66 ", out, re.MULTILINE)
     assert re.search(r"^  rounds +303 +and one more with a batch of 2 *$", out, re.MULTILINE)
     assert re.search(r"^  rounds altogether, T +1,919 +before: 1,612 of 31, 3 of 20 *$", out, re.MULTILINE)
     assert re.search(r"^  epochs, k +7\.0032 +of all rounds together *$", out, re.MULTILINE)
     assert re.search(r"^  theta +1\.80852 ", out, re.MULTILINE)
     assert "- Earlier rounds are counted with sigma = 15, the least noise that they may have had." in out
-    without = simfl_(*words)[1]
+    without = simfl_(words)[1]
     assert re.search(r"^  epochs, k +2 *$", without, re.MULTILINE)
 
 
 def test_without_epsilon_the_noise_sets_the_budget_of_all_rounds(simfl_):
-    words = (
-        "privacy",
-        "proactive-dp",
-        "--examples",
-        10000,
-        "--gradients",
-        10000,
-        "--noise-multiplier",
-        10,
-        "--done",
-        "31x1612",
-    )
-    result = simfl_.result(*words)
+    words = "privacy proactive-dp --examples 10000 --gradients 10000 --noise-multiplier 10 --done 31x1612"
+    result = simfl_.result(words)
     assert result["claimed_epsilon"] == pytest.approx(0.187966, abs=5e-7)
 
 

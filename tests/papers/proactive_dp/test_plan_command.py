@@ -6,19 +6,9 @@ from simfl.records import read
 from simfl.scenario import load, loads
 
 DIGITS = "clients: {count: 1}\nalgorithm: {kind: sync_sgd}\nstop: {epochs: 10}\n"
-QUICK = (
-    "digits.yaml",
-    "--epochs",
-    6,
-    "--clipping-norms",
-    "0.5,1",
-    "--noise-multipliers",
-    "1.5,2,3",
-    "--draws",
-    4,
-    "--target-loss",
-    0.3,
-)
+GRID = "digits.yaml --epochs 6 --clipping-norms 0.5,1 --noise-multipliers 1.5,2,3 --draws 4"
+LOSS = ("--target-loss", 0.3)
+PLAN = (f"privacy plan {GRID}", *LOSS)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +25,7 @@ def test_a_missing_scenario_is_an_error(simfl_, tmp_path, command):
 
 @pytest.mark.slow
 def test_a_planned_scenario_runs_and_spends_the_certified_epsilon(simfl_, tmp_path):
-    out = simfl_.printed("privacy", "plan", *QUICK)
+    out = simfl_.printed(*PLAN)
     assert re.search(r"^  epsilon +\S+ +claim of Theorem B\.4 at delta 0\.00069541", out, re.MULTILINE)
     certified = float(re.search(r"^  epsilon +(\S+) +certified at delta", out, re.MULTILINE)[1])
     low, high = (float(re.search(rf"expected at {word} +([\d.]+)%", out)[1]) for word in ("least", "most"))
@@ -56,7 +46,7 @@ def test_a_planned_scenario_runs_and_spends_the_certified_epsilon(simfl_, tmp_pa
 
 def test_comments_state_the_plan_the_claim_and_the_certified_epsilon(simfl_, tmp_path):
     (tmp_path / "planned.yaml").write_text("replaced")
-    plan = simfl_.result("privacy", "plan", *QUICK, "--set", "description=mine", "--force")["plan"]
+    plan = simfl_.result(*PLAN, "--set", "description=mine", "--force")["plan"]
     text = (tmp_path / "planned.yaml").read_text()
     comments = [line for line in text.splitlines() if line.startswith("#")]
     for pattern in (
@@ -71,21 +61,18 @@ def test_comments_state_the_plan_the_claim_and_the_certified_epsilon(simfl_, tmp
 
 
 def test_a_stored_graph_gives_the_same_plan(simfl_, tmp_path):
-    grid, loss = QUICK[:-2], QUICK[-2:]
-    assert simfl_("privacy", "utility-graph", *grid, "--out", "graph")[0] == 0
-    assert simfl_("privacy", "plan", *QUICK)[0] == 0
-    options = ("digits.yaml", "--epochs", 6, *loss, "--graph", "graph", "--draws", 4, "--out", "again.yaml")
-    assert simfl_("privacy", "plan", *options)[0] == 0
+    assert simfl_(f"privacy utility-graph {GRID}", "--out", "graph")[0] == 0
+    assert simfl_(*PLAN)[0] == 0
+    words = "privacy plan digits.yaml --graph graph"
+    assert simfl_(f"{words} --epochs 6 --draws 4 --out again.yaml", *LOSS)[0] == 0
     assert (tmp_path / "again.yaml").read_text() == (tmp_path / "planned.yaml").read_text()
-    err = simfl_.refused(
-        "privacy", "plan", "digits.yaml", "--epochs", 7, *loss, "--graph", "graph", "--out", "other.yaml"
-    )
+    err = simfl_.refused(f"{words} --epochs 7 --out other.yaml", *LOSS)
     assert "found another epochs" in err
 
 
 def test_a_file_is_not_replaced_without_force(simfl_, tmp_path):
     (tmp_path / "planned.yaml").write_text("mine")
-    err = simfl_.refused("privacy", "plan", *QUICK)
+    err = simfl_.refused(*PLAN)
     assert err == "planned.yaml: the file exists; choose another name, or --force to replace it\n"
     assert (tmp_path / "planned.yaml").read_text() == "mine"
 
@@ -97,19 +84,8 @@ def test_a_plan_keeps_the_rest_of_the_scenario(simfl_, tmp_path):
         "topology: complete\nstop: {epochs: 6, accuracy: 0.99}\n"
         "privacy: {mechanism: gaussian, clipping_norm: 9, neighbors: replace_one}\n"
     )
-    out = simfl_.printed(
-        "privacy",
-        "plan",
-        "base.yaml",
-        "--clipping-norms",
-        "1",
-        "--noise-multipliers",
-        "1.5,2",
-        "--draws",
-        2,
-        "--target-loss",
-        0.6,
-    )
+    words = "base.yaml --clipping-norms 1 --noise-multipliers 1.5,2 --draws 2 --target-loss 0.6"
+    out = simfl_.printed(f"privacy plan {words}")
     assert "adpsgd: the rounds of each client are an outcome" in out
     planned, base = load(tmp_path / "planned.yaml"), load(tmp_path / "base.yaml")
     assert planned.algorithm.kind == "adpsgd"
@@ -121,6 +97,6 @@ def test_a_plan_keeps_the_rest_of_the_scenario(simfl_, tmp_path):
 
 
 def test_an_impossible_loss_is_an_error_of_one_line(simfl_, tmp_path):
-    err = simfl_.refused("privacy", "plan", *QUICK[:-1], 0.001)
+    err = simfl_.refused(f"privacy plan {GRID}", "--target-loss", 0.001)
     assert re.match(r"target loss: expected an accuracy of at least .*\n$", err)
     assert not (tmp_path / "planned.yaml").exists()
