@@ -32,21 +32,9 @@ def scenario(kind="adpsgd", count=6, topology="ring", rounds=5, privacy="", sigm
 def test_recovered_gradients_equal_those_of_the_papers_example():
     """Figure 1: attackers 0 and 1 get messages of 2, 5, 7 and 8; after 3 rounds, 3 and 4 alone are not solved for."""
     edges = [
-        (0, 2),
-        (1, 2),
-        (2, 3),
-        (2, 4),
-        (1, 5),
-        (1, 7),
-        (1, 8),
-        (5, 9),
-        (9, 10),
-        (9, 11),
-        (11, 6),
-        (7, 8),
-        (7, 9),
+        (0, 2), (1, 2), (2, 3), (2, 4), (1, 5), (1, 7), (1, 8), (5, 9), (9, 10), (9, 11), (11, 6), (7, 8), (7, 9),
         (7, 11),
-    ]
+    ]  # fmt: skip
     graph = nx.Graph(edges)
     laplacian = nx.laplacian_matrix(graph, nodelist=range(12)).toarray()
     w = np.eye(12) - laplacian / max(degree for _, degree in graph.degree())

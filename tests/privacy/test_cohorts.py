@@ -176,34 +176,50 @@ def run(name, fault, *, level=2.0, allowances=None, releases=None, until=3.0, le
     return tape, ledger, rows, algorithm
 
 
+#: Of 12 clients: five users with 1, 2, 2, 3 and 4; clients of a user are not neighbors.
+OWNERS = (0, 1, 2, 3, 4, 1, 2, 3, 4, 3, 4, 4)
+#: Nine users, of which three have two clients: enough for sums that are two apart.
+PAIRS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 2)
+
+
+def squares_of(sums, user, owners=OWNERS):
+    """Return what a user's updates on all of its clients cost, and their number in each sum."""
+    counts = [sum(members[client] for client in range(USERS) if owners[client] == user) for members, _ in sums]
+    return sum(count**2 for count in counts), counts
+
+
 @pytest.mark.slow(every=7)
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("owners", [range(USERS), OWNERS], ids=["a client each", "several clients"])
 @pytest.mark.parametrize("name", NAMED)
-def test_the_account_has_every_user_of_every_sum(name, fault):
-    tape, ledger, rows, algorithm = run(name, fault)
+def test_the_account_has_every_user_of_every_sum(name, owners, fault):
+    """All clients of a user count as one."""
+    tape, ledger, rows, algorithm = run(name, fault, users=None if owners is not OWNERS else OWNERS)
     releases = algorithm.releases
     assert len(tape.sums) == releases.cohorts == algorithm.sum.number >= 10
-    assert [members for *_, members in rows] == [dict(members) for members, _ in tape.sums]
+    assert [members for *_, members in rows] == [dict(members) for members, _ in tape.sums], "tables name clients"
     adaptive = ledger.plan.adaptive
     expected = 2.0 if adaptive is None else adaptive.noise_on_sum(2.0)
     assert all(scale == expected for _, scale in tape.sums), "of which the account has 2"
     assert len(tape.noises) == (1 if adaptive is None else 2) * len(tape.sums)
     assert releases.refusal is None
-    spent = ledger.final_epsilon(releases)
-    for user in range(USERS):
-        squares = sum(members[user] ** 2 for members, _ in tape.sums)
-        assert releases.total(user) == squares
-        assert spent[user] == pytest.approx(gaussian(math.sqrt(squares) / 2.0), rel=1e-3)
+    spent, most = ledger.final_epsilon(releases), 0
+    for client, user in enumerate(owners):
+        squares, counts = squares_of(tape.sums, user, owners)
+        assert releases.total(client) == squares
+        assert spent[client] == pytest.approx(gaussian(math.sqrt(squares) / 2.0), rel=1e-3)
+        most = max(most, *counts)
+    assert most > 1 or owners is not OWNERS or name.startswith(("fedasync", "async")), "several times in a sum"
     assert sum(algorithm.client_updates) == sum(sum(members.values()) for members, _ in tape.sums)
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_budgets_and_the_number_of_releases_hold(name):
     for fault in FAULTS:
-        tape, _, _, algorithm = run(name, fault, allowances=[6] * USERS)
-        squares = [sum(members[user] ** 2 for members, _ in tape.sums) for user in range(USERS)]
-        assert max(squares) <= 6
-        assert algorithm.budgets.spent_s
+        for owners, budget, users in ((range(USERS), 6, None), (OWNERS, 9, OWNERS)):
+            tape, _, _, algorithm = run(name, fault, allowances=[budget] * USERS, users=users)
+            assert max(squares_of(tape.sums, user, owners)[0] for user in owners) <= budget
+            assert algorithm.budgets.spent_s
         tape, _, _, algorithm = run(name, fault, releases=9, until=10.0)
         assert len(tape.sums) == 9
         assert algorithm.ending == "the server has made its 9 releases"
@@ -244,22 +260,29 @@ GATES = {
 
 @pytest.mark.slow(every=7)
 @pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("owners", [range(USERS), PAIRS], ids=["a client each", "two clients"])
 @pytest.mark.parametrize("name", NAMED)
-def test_the_server_enforces_participation_whatever_clocks_and_faults_do(name, gate):
-    rule = GATES[gate]
+def test_the_server_enforces_participation_whatever_clocks_and_faults_do(name, owners, gate):
+    """One client of a user at a time."""
+    rule, users = GATES[gate], sorted(set(owners))
     for fault in FAULTS:
-        tape, ledger, _, algorithm = run(name, fault, gate=rule, until=2.0)
-        made = [[number for number, (members, _) in enumerate(tape.sums) if members[user]] for user in range(USERS)]
-        assert max(max(members.values(), default=0) for members, _ in tape.sums) == 1
-        assert min(int(np.diff(numbers).min()) for numbers in made if len(numbers) > 1) >= rule.separation
+        tape, ledger, _, algorithm = run(
+            name, fault, gate=rule, until=2.0, users=None if owners is not PAIRS else PAIRS
+        )
+        counts = [squares_of(tape.sums, user, owners)[1] for user in users]
+        assert max(map(max, counts)) == 1
+        made = [np.flatnonzero(one) for one in counts]
+        assert sum(map(len, made)) > 20
+        assert min((int(np.diff(numbers).min()) for numbers in made if len(numbers) > 1), default=9) >= rule.separation
+        most = max(map(len, made))
         if rule.at_most is not None:
-            assert max(map(len, made)) == rule.at_most
-            assert algorithm.budgets.spent_s
-        assert algorithm.releases.counts == list(map(len, made))
+            assert most <= rule.at_most
+            assert owners is PAIRS or (most == rule.at_most and algorithm.budgets.spent_s)
+        assert [algorithm.releases.total(client) for client in range(USERS)] == [len(made[user]) for user in owners]
         early = algorithm.sum.early
-        assert not early or not rule.waits
+        assert not early or not rule.waits or owners is PAIRS
         assert sum(early.values()) <= sum(algorithm.client_dropped)
-        assert ledger.final_epsilon(algorithm.releases).max() <= gaussian(math.sqrt(max(map(len, made))) / 2.0) * 1.001
+        assert ledger.final_epsilon(algorithm.releases).max() <= gaussian(math.sqrt(most) / 2.0) * 1.001
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -281,65 +304,6 @@ def test_a_buffer_is_released_if_all_others_wait_at_the_gate():
     assert algorithm.sum.number == len(sizes) > 10
 
 
-# -- users of several clients ----------------------------------------------------------------------
-
-#: Of 12 clients: five users with 1, 2, 2, 3 and 4; clients of a user are not neighbors.
-OWNERS = (0, 1, 2, 3, 4, 1, 2, 3, 4, 3, 4, 4)
-#: Nine users, of which three have two clients: enough for sums that are two apart.
-PAIRS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 2)
-
-
-def squares_of(sums, user, owners=OWNERS):
-    """Return what a user's updates on all of its clients cost, and their number in each sum."""
-    counts = [sum(members[client] for client in range(USERS) if owners[client] == user) for members, _ in sums]
-    return sum(count**2 for count in counts), counts
-
-
-@pytest.mark.slow(but=["drawn"])
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", NAMED)
-def test_all_clients_of_a_user_count_as_one(name, fault):
-    tape, ledger, rows, algorithm = run(name, fault, users=OWNERS)
-    releases = algorithm.releases
-    assert releases.refusal is None
-    assert len(tape.sums) == releases.cohorts >= 10
-    assert [members for *_, members in rows] == [dict(members) for members, _ in tape.sums], "tables name clients"
-    spent, most = ledger.final_epsilon(releases), 0
-    for client, user in enumerate(OWNERS):
-        squares, counts = squares_of(tape.sums, user)
-        assert releases.total(client) == squares
-        assert spent[client] == pytest.approx(gaussian(math.sqrt(squares) / 2.0), rel=1e-3)
-        most = max(most, *counts)
-    assert most > 1 or name.startswith(("fedasync", "async")), "a user is in a sum several times"
-
-
-@pytest.mark.parametrize("name", NAMED)
-def test_budgets_are_those_of_users(name):
-    for fault in FAULTS:
-        tape, _, _, algorithm = run(name, fault, allowances=[9] * USERS, users=OWNERS)
-        assert max(squares_of(tape.sums, user)[0] for user in OWNERS) <= 9
-        assert algorithm.budgets.spent_s
-
-
-@pytest.mark.slow(but=["drawn"])
-@pytest.mark.parametrize("gate", GATES)
-@pytest.mark.parametrize("name", NAMED)
-def test_the_gate_is_for_users_whatever_their_clients_do(name, gate):
-    rule = GATES[gate]
-    for fault in FAULTS:
-        tape, _, _, algorithm = run(name, fault, gate=rule, until=2.0, users=PAIRS)
-        made = []
-        for user in sorted(set(PAIRS)):
-            _, counts = squares_of(tape.sums, user, PAIRS)
-            assert max(counts) <= 1, "with a rule, one client of a user at a time"
-            made.append([number for number, count in enumerate(counts) if count])
-        assert sum(map(len, made)) > 20
-        assert min((int(np.diff(one).min()) for one in made if len(one) > 1), default=9) >= rule.separation
-        if rule.at_most is not None:
-            assert max(map(len, made)) <= rule.at_most
-        assert [algorithm.releases.total(client) for client in range(USERS)] == [len(made[user]) for user in PAIRS]
-
-
 @pytest.mark.slow
 def test_a_drawn_user_takes_part_with_all_its_clients():
     """A user of m clients moves the sum by m C: releases with noise z / m at rate q, as in dp-accounting."""
@@ -353,9 +317,9 @@ def test_a_drawn_user_takes_part_with_all_its_clients():
         drawn.append([count > 0 for count in counts])
     assert abs(np.mean(drawn) - 0.2) < 4 * math.sqrt(0.16 / np.size(drawn))
     spent = ledger.final_epsilon(algorithm.releases)
-    for client, user in enumerate(OWNERS):
-        level = 2.0 / OWNERS.count(user)
-        event = dp_event.PoissonSampledDpEvent(0.2, dp_event.GaussianDpEvent(level))
+    for count in set(map(OWNERS.count, OWNERS)):
+        event = dp_event.PoissonSampledDpEvent(0.2, dp_event.GaussianDpEvent(2.0 / count))
         tight = PLDAccountant().compose(dp_event.SelfComposedDpEvent(event, 200)).get_epsilon(DELTA)
-        assert spent[client] == pytest.approx(tight, rel=1e-3)
+        own = [spent[client] for client, user in enumerate(OWNERS) if OWNERS.count(user) == count]
+        assert own == pytest.approx([tight] * len(own), rel=1e-3)
     assert "each of 5 enrolled users in each of 200 releases" in ledger.statement_of(algorithm.releases)

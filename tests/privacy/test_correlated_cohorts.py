@@ -43,47 +43,33 @@ def correlated(name, fault, strategy, gate, **options):
 
 @pytest.mark.slow(every=7)
 @pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("owners", [range(USERS), PAIRS], ids=["a client each", "two clients"])
 @pytest.mark.parametrize("name", NAMED)
-def test_the_account_is_not_below_what_each_users_releases_show(name, gate):
-    """sens(C) over the releases that each user was really in; with no help of the ledger or the tally."""
-    for strategy in STRATEGIES.values():
+def test_the_account_is_not_below_what_each_users_releases_show(name, owners, gate):
+    """sens(C) over the releases that each user was really in; with no help of the ledger or the tally.
+
+    A user is in a release with one client at most, so its releases are those of all of its clients.
+    """
+    some = ["bands" if name.startswith("fed") else "tree"] if owners is PAIRS else STRATEGIES
+    for strategy in map(STRATEGIES.get, some):
         matrix = encoder(strategy, MADE)
         gram = np.abs(matrix.T @ matrix)
         for fault in FAULTS:
-            tape, ledger, rows, algorithm = correlated(name, fault, strategy, GATES[gate], until=10.0)
+            users = {"users": PAIRS} if owners is PAIRS else {}
+            tape, ledger, rows, algorithm = correlated(name, fault, strategy, GATES[gate], until=10.0, **users)
             releases = algorithm.releases
             assert releases.refusal is None
             assert len(tape.sums) == releases.cohorts <= MADE
             assert [members for *_, members in rows] == [dict(members) for members, _ in tape.sums]
             spent = ledger.final_epsilon(releases)
-            for user in range(USERS):
-                numbers = [number for number, (members, _) in enumerate(tape.sums) if members[user]]
-                assert len(numbers) == releases.total(user)
+            for client, user in enumerate(owners):
+                squares, counts = squares_of(tape.sums, user, owners)
+                assert squares == sum(counts) == releases.total(client)
+                numbers = np.flatnonzero(counts)
                 shown = gaussian(math.sqrt(gram[np.ix_(numbers, numbers)].sum()) / 2.0)
-                assert spent[user] >= shown * (1 - 1e-6)
+                assert spent[client] >= shown * (1 - 1e-6)
+                assert spent[client] == spent[user], "the clients of a user have one epsilon"
             assert len(tape.noises) >= len(tape.sums), "every release has new noise"
-
-
-@pytest.mark.slow(but=["fedbuff-apart"])
-@pytest.mark.parametrize("gate", GATES)
-@pytest.mark.parametrize("name", NAMED)
-def test_the_account_of_users_with_several_clients_is_that_of_all_their_releases(name, gate):
-    """A user is in a release with one client at most, so its releases are those of all of its clients."""
-    strategy = STRATEGIES["bands" if name.startswith("fed") else "tree"]
-    matrix = encoder(strategy, MADE)
-    gram = np.abs(matrix.T @ matrix)
-    for fault in FAULTS:
-        tape, ledger, _, algorithm = correlated(name, fault, strategy, GATES[gate], until=10.0, users=PAIRS)
-        releases = algorithm.releases
-        assert releases.refusal is None
-        spent = ledger.final_epsilon(releases)
-        for client, user in enumerate(PAIRS):
-            squares, counts = squares_of(tape.sums, user, PAIRS)
-            assert squares == sum(counts) == releases.total(client)
-            numbers = np.flatnonzero(counts)
-            shown = gaussian(math.sqrt(gram[np.ix_(numbers, numbers)].sum()) / 2.0)
-            assert spent[client] >= shown * (1 - 1e-6)
-            assert spent[client] == spent[user], "the clients of a user have one epsilon"
 
 
 def test_sensitivity_of_a_user_is_the_largest_over_all_patterns_of_its_clients():

@@ -35,16 +35,9 @@ def clipped_sum(gradients, clipping_norm):
 
 def test_each_kind_has_its_name_in_scenarios():
     assert list(MECHANISMS) == [
-        "gaussian",
-        "gaussian_update",
-        "gaussian_cohort",
-        "discrete_gaussian",
-        "laplace_l2",
-        "laplace",
-        "laplace_l2_radius_only",
-        "gaussian_unclipped",
-        "laplace_l2_radius_only_mean",
-    ]
+        "gaussian", "gaussian_update", "gaussian_cohort", "discrete_gaussian", "laplace_l2", "laplace",
+        "laplace_l2_radius_only", "gaussian_unclipped", "laplace_l2_radius_only_mean",
+    ]  # fmt: skip
     for kind, mechanism in MECHANISMS.items():
         assert mechanism.kind == kind
         assert mechanism.sampler in SAMPLERS

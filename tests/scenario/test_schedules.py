@@ -28,13 +28,8 @@ def test_constant_step_never_changes(at: tuple[int, int, float], value: float) -
 def test_by_epochs_takes_the_next_value_at_the_boundary() -> None:
     paper = schedule({"kind": "by_epochs", "values": [0.4, 0.04, 0.004], "boundaries": [160, 240]})
     assert [paper(0, 0, epochs) for epochs in (0.0, 159.99, 160.0, 239.99, 240.0, 1e9)] == [
-        0.4,
-        0.4,
-        0.04,
-        0.04,
-        0.004,
-        0.004,
-    ]
+        0.4, 0.4, 0.04, 0.04, 0.004, 0.004,
+    ]  # fmt: skip
 
 
 @given(progress, st.floats(0, 10), st.floats(0, 10), st.sampled_from(["updates", "examples", "epochs"]))
