@@ -38,32 +38,13 @@ evaluate: {{every: {{updates: {updates}}}}}
 """
 
 
-def scenario(
-    *,
-    seed=0,
-    count=1,
-    algorithm="sync_sgd",
-    batch_size=1438,
-    sampling="auto",
-    noise=2.0,
-    privacy=None,
-    updates=4,
-    model="softmax",
-):
+def scenario(noise=2.0, **changed):
     """Digits; by default one client, all whose 1438 examples are in each of four releases: one Gaussian with z = 1."""
-    privacy = privacy or f"{{mechanism: gaussian, noise_multiplier: {noise}, clipping_norm: 0.5}}"
-    return loads(
-        SCENARIO.format(
-            seed=seed,
-            count=count,
-            algorithm=algorithm,
-            batch_size=batch_size,
-            sampling=sampling,
-            privacy=privacy,
-            updates=updates,
-            model=model,
-        )
-    )
+    values = {
+        "seed": 0, "count": 1, "algorithm": "sync_sgd", "batch_size": 1438, "sampling": "auto", "updates": 4,
+        "model": "softmax", "privacy": f"{{mechanism: gaussian, noise_multiplier: {noise}, clipping_norm: 0.5}}",
+    }  # fmt: skip
+    return loads(SCENARIO.format(**(values | changed)))
 
 
 #: Poisson batches of 200 out of 719 examples, two clients that do not wait for each other.
@@ -328,11 +309,8 @@ def test_unsupported_scenarios_are_refused(options, message):
 
 
 def test_a_scenario_without_privacy_is_refused():
-    text = SCENARIO.format(
-        seed=0, count=1, algorithm="sync_sgd", batch_size=8, sampling="auto", privacy="null", updates=1, model="softmax"
-    )
     with pytest.raises(ScenarioError, match="privacy: expected a mechanism to audit, found none"):
-        audit(loads(text))
+        audit(scenario(privacy="null"))
 
 
 @pytest.mark.parametrize(("options", "message"), [

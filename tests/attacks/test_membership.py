@@ -182,62 +182,51 @@ def test_coins_keep_one_of_each_pair():
 # -- runs --------------------------------------------------------------------------------------
 
 
-def test_promises_have_the_values_that_the_server_applied():
-    """With every message kept, the steps add up to the model."""
-    text = TEXT.replace("adpsgd", "async_sgd").replace("updates: 400", "updates: 40")
+def overheard(text, observer):
+    """Run, with the last 50 messages kept; return the setup, the run, and messages, contents and bases heard."""
     setup = prepare(loads(text))
     simulation = Simulation(setup, choose_device(None))
-    server = simulation.algorithm.server
-    listener = Wiretap([server], {k: {k: 0.0} for k in range(4)}, most=50, clients=4)
+    observer = simulation.algorithm.server if observer is None else observer
+    listener = Wiretap([observer], {k: {k: 0.0} for k in range(4)}, most=50, clients=4)
     simulation.world.network.witness = listener
     try:
         with tempfile.TemporaryDirectory() as folder:
             run = simulation.run(RunFolder.create(Path(folder), "heard"))
-            heard = [one for k in range(4) for one in listener.kept[server][k].messages if one.content.client == k]
-            contents, _ = KeptValues(simulation.tape, setup.training.initial).read(heard)
-            model = setup.model.joined(run.model)
+            heard = [one for kept in listener.kept[observer].values() for one in kept.messages]
+            contents, bases = KeptValues(simulation.tape, setup.training.initial).read(heard)
+            return setup, run.manifest.updates, setup.model.joined(run.model), heard, contents, bases
     finally:
         simulation.release()
-    assert len(heard) >= 40  # some that arrived last were not applied
-    assert len(heard) == run.manifest.updates
-    np.testing.assert_allclose(setup.training.initial + 0.5 / 10 * contents.sum(axis=0), model, rtol=1e-3, atol=1e-4)
+
+
+def test_promises_have_the_values_that_the_server_applied():
+    """With every message kept, the steps add up to the model."""
+    text = TEXT.replace("adpsgd", "async_sgd").replace("updates: 400", "updates: 40")
+    setup, updates, model, heard, contents, _ = overheard(text, None)
+    steps = [content for one, content in zip(heard, contents, strict=True) if one.change]
+    assert len(steps) >= 40  # some that arrived last were not applied
+    assert len(steps) == updates
+    np.testing.assert_allclose(setup.training.initial + 0.5 / 10 * sum(steps), model, rtol=1e-3, atol=1e-4)
 
 
 MODELS = [
     "corrected_gossip, method: tracking",
     "asy_sonata",
     "k_gt",
-    pytest.param("corrected_gossip, method: extra", marks=pytest.mark.slow),
-    pytest.param("corrected_gossip, method: nids", marks=pytest.mark.slow),
-    pytest.param("decentralized_sgd", marks=pytest.mark.slow),
-    pytest.param("gossip_learning", marks=pytest.mark.slow),
-    pytest.param("sgp, graph: topology", marks=pytest.mark.slow),
-    pytest.param("a2cid2", marks=pytest.mark.slow),
-    pytest.param("scaffold", marks=pytest.mark.slow),
-    pytest.param("favas, period: 200 ms, fraction: 1", marks=pytest.mark.slow),
-    pytest.param("area", marks=pytest.mark.slow),
-]
+    *(
+        pytest.param(kind, marks=pytest.mark.slow)
+        for kind in ("corrected_gossip, method: extra", "corrected_gossip, method: nids", "decentralized_sgd",
+                     "gossip_learning", "sgp, graph: topology", "a2cid2", "scaffold",
+                     "favas, period: 200 ms, fraction: 1", "area")
+    ),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_all_that_is_heard_as_a_model_is_one(kind):
     """With steps of size almost 0 all models are the initial one, and what corrects them is not."""
-    text = (
-        TEXT.replace("adpsgd", kind)
-        .replace("step_size: 0.5", "step_size: 1.0e-6")
-        .replace("updates: 400", "updates: 20")
-    )
-    setup = prepare(loads(text))
-    simulation = Simulation(setup, choose_device(None))
-    listener = Wiretap([LINKS], {k: {k: 0.0} for k in range(4)}, most=50, clients=4)
-    simulation.world.network.witness = listener
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            simulation.run(RunFolder.create(Path(folder), "heard"))
-            heard = [one for kept in listener.kept[LINKS].values() for one in kept.messages]
-            contents, bases = KeptValues(simulation.tape, setup.training.initial).read(heard)
-    finally:
-        simulation.release()
+    text = TEXT.replace("adpsgd", kind).replace("step_size: 0.5", "step_size: 1.0e-6")
+    setup, _, _, heard, contents, bases = overheard(text.replace("updates: 400", "updates: 20"), LINKS)
     assert len(heard) > 10
     initial = setup.training.initial
     for one, content, base in zip(heard, contents, bases, strict=True):
