@@ -18,6 +18,7 @@ def text(algorithm=FEDBUFF, more="", seed=0):
     return SCENARIO.format(seed=seed, algorithm=algorithm, more=more, spread=0.0, updates=200)
 
 
+@pytest.mark.usefixtures("made_up_strategies")
 @pytest.mark.slow(but=["fedbuff, apart"])
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_server_passes(name):
@@ -66,6 +67,7 @@ def blames(report):
     }
 
 
+@pytest.mark.usefixtures("made_up_strategies")
 @pytest.mark.slow(but=["separation ignored"])
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_server_is_refuted(name):

@@ -79,23 +79,21 @@ def plain_gradients(model: AbstractModel, params: np.ndarray, x: np.ndarray, y: 
 
 
 @of_a_model
-def all_gradients(
+def _sums(
     model: AbstractModel, params: np.ndarray, x: np.ndarray, y: np.ndarray, weight: np.ndarray, clipping_norm: float
 ) -> tuple[jax.Array, ...]:
+    clipped, zeroed = model.clip_and_sum(params, x, y, weight, clipping_norm)
+    return model.gradient_sum(params, x, y, weight), clipped, model.gradient_norms(params, x, y), zeroed
+
+
+def all_gradients(model: AbstractModel, *arguments: Any) -> Arrays:
     """Gradient sum, clipped gradient sum and norms."""
-    return (
-        model.gradient_sum(params, x, y, weight),
-        model.clipped_gradient_sum(params, x, y, weight, clipping_norm),
-        model.gradient_norms(params, x, y),
-    )
+    return _sums(model, *arguments)[:3]
 
 
-@of_a_model
-def all_clipped(
-    model: AbstractModel, params: np.ndarray, x: np.ndarray, y: np.ndarray, weight: np.ndarray, clipping_norm: float
-) -> tuple[jax.Array, jax.Array]:
+def all_clipped(model: AbstractModel, *arguments: Any) -> Arrays:
     """Clipped gradient sum, and how many count as zero."""
-    return model.clip_and_sum(params, x, y, weight, clipping_norm)
+    return _sums(model, *arguments)[1::2]
 
 
 @of_a_model

@@ -36,7 +36,7 @@ def test_the_table_of_the_page_follows(releases, apart, ratios):
     assert [one / by["independent"] for one in (*tree, *bands)] == pytest.approx(list(ratios), abs=0.006)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("made_up_strategies")
 @pytest.mark.parametrize("neighbors", ["add_or_remove", "replace_one"])
 def test_each_plan_spends_the_epsilon(neighbors):
     moved = 1.0 if neighbors == "add_or_remove" else 2.0
@@ -51,6 +51,7 @@ def test_each_plan_spends_the_epsilon(neighbors):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("made_up_strategies")
 def test_plans_of_draws_are_sampled_gaussian_releases():
     plans, _ = strategy_plans(2.0, 1e-3, releases=50, fraction=0.2)
     drawn = {plan.name: plan for plan in plans if plan.drawn}
@@ -63,7 +64,7 @@ def test_plans_of_draws_are_sampled_gaussian_releases():
     assert missing == ["draws amplify under add_or_remove only"]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("made_up_strategies")
 def test_a_scenario_is_built_with_the_planned_noise():
     given = {**TREE, "epsilon": 4.0, "noise": {"correlated": "square_root", "bands": 2}}
     del given["noise_multiplier"]

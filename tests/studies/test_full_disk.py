@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import functools
 import os
+import tempfile
 import warnings
 
 import pyarrow as pa
@@ -89,11 +91,18 @@ def attempt(out):
     return sweep(STUDY, out=out, jobs=1, keep_compiled=False, checkpoint_every=1e6, progress=False)
 
 
+@functools.cache
+def whole():
+    """Return the outcomes on a disk that is never full."""
+    with tempfile.TemporaryDirectory() as folder:
+        return outcomes(attempt(folder))
+
+
 @pytest.mark.slow(every=12)
 @pytest.mark.parametrize("lasts", [False, True])
 @pytest.mark.parametrize("full_from", range(1, 60, 5))
 def test_a_sweep_that_met_a_full_disk_ends_as_if_it_had_not(full_from, lasts, tmp_path, monkeypatch):
-    expected = outcomes(attempt(tmp_path / "whole"))
+    expected = whole()
     checkpoints_at_evaluations(monkeypatch)
     disk = Disk(monkeypatch, full_from, lasts)
     with warnings.catch_warnings():
