@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5908,
     "world": 5308,
 }
-MOST_LINES = {"core": 61898, "all": 90229, "tests": 66560}
+MOST_LINES = {"core": 61898, "all": 90229, "tests": 66534}
 
 
 @dataclass(frozen=True)
@@ -274,9 +274,10 @@ def test_algorithms_do_not_know_what_happens_to_a_sum_or_a_message():
         assert not known or path.stem in SEAMS | KNOW, f"{path.name}: {known}"
 
 
-@pytest.mark.parametrize("code", ["import simfl", "import simfl.cli.app"])
+@pytest.mark.parametrize("code", ["import simfl", "import simfl.cli.app", "import simfl.cli.privacy"])
 def test_nothing_heavy_is_imported_before_it_is_needed(code):
     heavy = {"jax", "numpy", "pandas", "matplotlib", "pyarrow", "scipy", "networkx", "pydantic", "sklearn", "yaml"}
+    heavy.add("dp_accounting")
     process = subprocess.run(
         [sys.executable, "-c", f"import sys; {code}; print(*{heavy} & set(sys.modules))"],
         capture_output=True,

@@ -1,5 +1,3 @@
-import json
-
 import pytest
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
@@ -21,8 +19,7 @@ def scenario(simfl_, tmp_path):
 
 
 def test_a_claim_that_holds_exits_with_0(scenario):
-    code, out, err = scenario("privacy", "check", "s.yaml")
-    assert (code, err) == (0, "")
+    out = scenario.printed("privacy check s.yaml")
     assert "s: claim against account at delta = 1e-5, as planned" in out
     assert "one more or less; the abstract" in out
     assert "the claim holds" in out
@@ -30,8 +27,7 @@ def test_a_claim_that_holds_exits_with_0(scenario):
 
 
 def test_a_claim_about_hidden_senders_is_not_reported_to_hold(scenario):
-    code, out, _ = scenario("privacy", "check", "s.yaml", "--set", "privacy.view=global_hidden")
-    assert code == 0
+    out = scenario.printed("privacy check s.yaml --set privacy.view=global_hidden")
     assert "the claim would hold if senders were hidden" in out
     assert "the claim holds" not in out
 
@@ -45,16 +41,12 @@ def test_an_understated_claim_exits_with_1(scenario, tmp_path):
 
 def test_a_run_can_be_checked(scenario):
     scenario("run", "s.yaml", "-q")
-    code, out, _ = scenario("privacy", "check", "results/s/001", "--json")
-    result = json.loads(out)["result"]
-    assert code == 0
+    result = scenario.result("privacy check results/s/001")
     assert not result["planned"]
     assert sum(len(group["clients"]) for group in result["groups"]) == 4
     assert {entry["view"] for entry in result["groups"][0]["certified"]} == {"local_transcript", "global_hidden"}
-    code, _, err = scenario("privacy", "check", "results/s/001", "--set", "clients.count=3")
-    assert code == 2
+    err = scenario.refused("privacy check results/s/001 --set clients.count=3")
     assert err.startswith("--set: expected only privacy.claim")
-    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(("words", "message"), [
@@ -63,7 +55,4 @@ def test_a_run_can_be_checked(scenario):
     (("s.yaml", "--claimed-epsilon", "-1"), "privacy.claim.epsilon: expected a number > 0, found -1"),
 ])  # fmt: skip
 def test_bad_input_gives_one_line(scenario, words, message):
-    code, out, err = scenario("privacy", "check", *words)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
+    assert message in scenario.refused("privacy check", *words)

@@ -60,13 +60,6 @@ def fake_runs(monkeypatch, make_run):
     return happenings, asked
 
 
-def test_help_imports_nothing_heavy():
-    heavy = "{'jax', 'numpy', 'pandas', 'matplotlib', 'pyarrow', 'scipy'}"
-    code = f"import sys, simfl.cli.app; print(*{heavy} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
-
-
 def test_help_names_the_commands_and_version_prints_the_version(simfl_):
     out = simfl_.printed("--help")
     assert all(command in out for command in ("run", "validate", "list", "new", "plot", "bench", "data", "privacy"))
