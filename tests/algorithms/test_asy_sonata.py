@@ -80,18 +80,6 @@ def test_losses_crashes_and_overtaking_do_not_stop_the_fall():
     assert errors[1] < 0.4 * errors[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("graph", ["topology", "exponential"])
-def test_models_reach_the_optimum_linearly_also_if_messages_are_lost(graph):
-    """The limit does not move, and 400 rounds more reduce the error as much as 400 before."""
-    errors = []
-    for rounds in (400, 800):
-        algorithm, tape = simulate(rounds, graph=graph, step=0.6, outages=CRASHES)
-        errors.append(np.linalg.norm(tape.values(algorithm.model) - PROBLEM.best()))
-    assert errors[1] < 1e-10
-    assert errors[1] < 10.0 * errors[0] ** 2 / np.linalg.norm(PROBLEM.best())
-
-
 @pytest.mark.parametrize("weighting", ["data", "uniform"])
 def test_the_sum_of_all_z_is_that_of_the_last_gradients(weighting):
     """With b = z - g: the sum of b and of shares that are not used is 0, under losses and crashes."""

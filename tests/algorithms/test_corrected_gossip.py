@@ -1,7 +1,5 @@
 """Corrected gossip against the papers' recursions, and its linear rate on problems where D-PSGD stalls."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -108,54 +106,6 @@ def test_models_are_those_of_the_papers_recursions(method, topology):
         computed = tapes[0].values([models[r][k] for k in range(K)])
         np.testing.assert_allclose(computed, expected[r + 1], rtol=0, atol=1e-5)
     assert np.abs(expected[-1] - expected[-2]).max() < np.abs(expected[1]).max()
-
-
-def iteration_rate(method, w, step):
-    """Return the second-largest factor of one round on (x, c), among corrections with sum 0."""
-    identity = np.eye(K)
-
-    def round_of(z):
-        x, c = z.reshape(2, K, D)
-        g = PROBLEM.gradients(x, targets=0.0)
-        if method == "extra":
-            return np.stack([w @ x - step * g - c, c + (x - w @ x) / 2])
-        if method == "tracking":
-            return np.stack([w @ (x - step * (g + c)), c + w @ (g + c) - (g + c)])
-        phi = x - step * g - c
-        after = (identity + w) / 2 @ phi
-        return np.stack([after, c + phi - after])
-
-    matrix = np.array([round_of(unit).ravel() for unit in np.eye(2 * K * D)]).T
-    factors = np.sort(np.abs(np.linalg.eigvals(matrix)))[::-1]
-    assert factors[:D] == pytest.approx(1.0), "the sum of the corrections never changes"
-    return factors[D]
-
-
-@pytest.mark.slow(but=["exact_diffusion"])
-@each_method
-def test_models_reach_the_optimum_at_the_rate_of_the_iteration_matrix(method):
-    rate, best = iteration_rate(method, w_of(), STEP), PROBLEM.best()
-    assert 0.5 < rate < 0.99
-    rounds = math.ceil(math.log(1e-10) / math.log(rate))
-    half, whole = (np.linalg.norm(simulate(method, r) - best) for r in (rounds // 2, rounds))
-    assert whole < 1e-8
-    assert (whole / half) ** (1 / (rounds - rounds // 2)) == pytest.approx(rate, abs=0.01)
-
-
-def test_d_psgd_stalls_where_theory_says():
-    """Its fixed point solves (I - W) x + s (H x - b) = 0, at a distance that is proportional to s."""
-    best, w, distances = PROBLEM.best(), w_of(), []
-    for step in (0.1, 0.01):
-        blocks = np.kron(np.eye(K) - w, np.eye(D))
-        for k in range(K):
-            blocks[k * D : (k + 1) * D, k * D : (k + 1) * D] += step * PROBLEM.hessians[k]
-        fixed = np.linalg.solve(blocks, step * PROBLEM.targets.ravel()).reshape(K, D)
-        distances.append(np.linalg.norm(fixed - best))
-        if step == 0.1:
-            np.testing.assert_allclose(simulate("d-psgd", 250, step=step), fixed, rtol=0, atol=1e-5)
-            assert np.linalg.norm(simulate("exact_diffusion", 250) - best) < 1e-5 * distances[0]
-    assert distances[0] > 1.0
-    assert distances[1] < 0.2 * distances[0]
 
 
 @pytest.mark.parametrize("weighting", ["data", "uniform"])

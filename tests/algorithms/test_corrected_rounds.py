@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-import simfl
 from simfl.errors import ScenarioError
 from simfl.tape.problem import LocalRounds
 from simfl.world.links import LinkModel
@@ -59,32 +58,6 @@ def test_rounds_equal_the_listings_in_numpy(kind):
     sent = world.network.bytes_sent / (4 * len(start))
     vectors = 2 if kind == "scaffold" else 1
     assert sent == pytest.approx(vectors * K * (2 * ROUNDS - 1), abs=vectors * K), "the first models are there already"
-
-
-def reached(kind, tmp_path, **options):
-    """Return the suboptimality after many rounds of full batches on ten unlike least squares."""
-    steps = {"batch_size": 10, "step_size": 0.1, "local_steps": 10}
-    run = simfl.run(
-        {
-            "name": kind,
-            "data": {"set": "linear", "samples": 100, "dimension": 8, "noise": 1.0},
-            "model": {"kind": "linear"},
-            "clients": {"count": 10},
-            "algorithm": {"kind": kind, **steps, **options},
-            "stop": {"epochs": 2000},
-            "evaluate": {"every": {"epochs": 2000}, "metrics": ["suboptimality"]},
-        },
-        out=tmp_path,
-    )
-    return run.metrics["suboptimality"].iloc[-1]
-
-
-@pytest.mark.numbers
-@pytest.mark.slow
-def test_scaffold_and_feddyn_reach_the_optimum_where_fedavg_stalls(tmp_path):
-    assert reached("fedavg", tmp_path) > 1e-3
-    assert reached("scaffold", tmp_path) < 1e-8
-    assert reached("feddyn", tmp_path, proximal=0.3) < 1e-8
 
 
 def test_an_observer_of_corrected_rounds_is_refused():

@@ -13,8 +13,6 @@ from simfl.world.links import LinkModel
 from tests.helpers import (
     NumpyExecutor,
     constant,
-    exponential,
-    lognormal,
     make_training,
     make_world,
     run_algorithm,
@@ -67,56 +65,6 @@ def test_gossip_contracts_at_the_rate_of_the_spectral_gap(topology, num_clients,
     assert distances[-1] / distances[-2] == pytest.approx(rate, rel=2e-3), "and in the end no faster"
 
 
-@pytest.mark.parametrize("mixing", ["metropolis", "uniform", "max_degree"])
-def test_on_a_complete_graph_one_round_is_consensus(mixing):
-    world = make_world(8, topology="complete")
-    assert world.topology.spectral_gap(mixing) == pytest.approx(1.0)
-    models = np.random.default_rng(0).standard_normal((8, D))
-    after = gossip(world, models, rounds=2, mixing=mixing)
-    np.testing.assert_allclose(after[0], models, atol=1e-6)
-    np.testing.assert_allclose(after[1], np.tile(models.mean(axis=0), (8, 1)), atol=1e-6)
-    assert distance(after)[2] < 1e-6
-
-
-@pytest.mark.parametrize("topology", ["ring", "complete"])
-def test_the_mean_of_all_models_is_constant_however_late_messages_are(topology):
-    links = LinkModel(latency=exponential(5e-3), bandwidth=1e5, loss=0.3, resend_timeout_s=0.01)
-    world = make_world(8, topology=topology, jitter=lognormal(0.5), links=links, outages={3: [Outage(0.02, 0.06)]})
-    models = np.random.default_rng(0).standard_normal((8, D))
-    tape = Tape(NumpyExecutor(D), window=50)
-    history = {}
-
-    def prepare(algorithm):
-        def update(row):
-            history.setdefault(row[3], {})[row[1]] = algorithm.model[row[1]]
-
-        algorithm.on_update = update
-
-    training = make_training([64] * 8, d=D, step_size=0.0)
-    run_algorithm("decentralized_sgd", world, tape, training, updates=160, models=models, prepare=prepare)
-    complete = [members for members in history.values() if len(members) == 8]
-    assert len(complete) > 10
-    for members in complete:
-        mean = tape.values(list(members.values())).mean(axis=0)
-        np.testing.assert_allclose(mean, models.mean(axis=0), atol=1e-6)
-
-
-def test_clients_wait_for_their_neighbors_only():
-    _, rows = run_without_numbers(
-        "decentralized_sgd", make_world(12, jitter=lognormal(0.8), topology="ring"), updates=600
-    )
-    rounds = [0] * 12
-    apart = 0
-    for row in rows:
-        client = row[1]
-        assert row[3] == rounds[client]
-        rounds[client] += 1
-        for neighbor in ((client + 1) % 12, (client - 1) % 12):
-            assert abs(rounds[client] - rounds[neighbor]) <= 1
-        apart = max(apart, max(rounds) - min(rounds))
-    assert apart >= 3, "those far away may be further on"
-
-
 def test_rounds_are_those_that_all_active_clients_have_completed():
     outages = {2: [Outage(0.0, 0.4)], 5: [Outage(0.2, float("inf"), crash=True)]}
     algorithm, rows = run_without_numbers("decentralized_sgd", make_world(8, outages=outages), until=0.801)
@@ -145,13 +93,6 @@ def test_a_client_that_is_offline_when_a_neighbor_leaves_continues_at_its_return
     world = make_world(2, speeds=[1.0, 10.0], links=LinkModel(latency=constant(0.04)), outages=outages)
     _, rows = run_without_numbers("decentralized_sgd", world, until=0.1)
     assert rows[0][:2] == (pytest.approx(0.06), 0), "it waited for its neighbor's model, which is lost"
-
-
-def test_clients_wait_for_a_slow_link():
-    world = make_world(4, links=LinkModel(latency=constant(0.02)))
-    algorithm, rows = run_without_numbers("decentralized_sgd", world, updates=40)
-    assert rows[-1][0] == pytest.approx(10 * 0.02)
-    assert algorithm.times.waited_s(0) == pytest.approx(10 * (0.02 - 0.008))
 
 
 def test_a_round_frees_the_rows_of_models_before_those_of_states():

@@ -142,21 +142,6 @@ def test_times_and_models_equal_those_of_an_event_loop(averaging, average):
     assert np.abs(loop.x - training.initial).max() > 0.05
 
 
-def test_the_mean_of_orthogonal_changes_of_one_length_has_that_length():
-    """The paper's reason for it: the plain mean is shorter by the root of their number."""
-    lengths = []
-    for is_radial in (True, False):
-        with Lab(make_problem(2)) as lab:
-            d = len(lab.training().initial)
-            step = FragmentStep(Fragments((d,)), ((d, is_radial),))
-            zero, basis = np.zeros(d, np.float32), 2.0 * np.eye(d, dtype=np.float32)
-            shared = lab.tape.constant(zero)
-            parts = [(1.0, lab.tape.constant(basis[i])) for i in range(4)]
-            after, _ = step.take(lab.tape, shared, shared, parts, 0, 1.0, 0.0)
-            lengths.append(np.linalg.norm(lab.tape.values([after])[0]))
-    assert lengths == pytest.approx([2.0, 1.0])
-
-
 def test_learners_never_wait():
     links = LinkModel(latency=constant(0.5), bandwidth=1e3)
     algorithm, rows = run("decoupled_diloco", make_world(4, speeds=[1, 2, 3, 4], links=links), until=2.001, quorum=4)
@@ -189,14 +174,13 @@ def crashes(generator, up_s, down_s, until_s):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("learners", [1, 8])
-def test_goodput_under_failures_equals_its_closed_form(learners):
+def test_goodput_under_failures_equals_its_closed_form():
     """1.2 million chips with one failure a year each; one failure stops a learner and destroys its turn.
 
     A learner of n chips has failures at the rate n / (a year). With mean time u between them, turns of T and outages of
     R it completes turns for T / (exp(T / u) - 1) in each period of u + R on average. Without lost turns that is u.
     """
-    until_s, down_s, turn_s = 40_000.0, 29.0, 4.0
+    learners, until_s, down_s, turn_s = 8, 10_000.0, 29.0, 4.0
     up_s = 365.25 * 86_400 / 1.2e6 * learners
     generator = np.random.default_rng(learners)
     outages = {k: crashes(generator, up_s, down_s, until_s) for k in range(learners)}
@@ -262,40 +246,6 @@ def test_clients_that_have_not_joined_are_not_in_the_quorum():
     times_s, _, _ = steps_of(world, 0.2, quorum=3, fragments=2)
     assert times_s[times_s < 0.1] == pytest.approx(8e-3 * np.arange(1, 13))
     assert len(times_s) > 20
-
-
-@pytest.mark.parametrize("margin", [1.0, 0.5, 0.0])
-def test_a_result_comes_back_within_tau_mini_batches(margin):
-    """Of the first client that sent; a fragment takes 6.5 ms each way, and a mini-batch takes 8 ms at all clients."""
-    world = make_world(4, links=LinkModel(latency=constant(0.0065)))
-    sent_s, came_s = [{} for _ in range(4)], []
-
-    def watch(algorithm):
-        report, arrived, merge = algorithm.report, algorithm._arrived, algorithm.merge
-
-        def reported(me, fragment, *given):
-            sent_s[fragment][me] = world.clock.now
-            report(me, fragment, *given)
-
-        def merged(fragment, parts):
-            began_s[fragment] = min(algorithm.gathered[k].sent_s for k in algorithm.gathered)
-            merge(fragment, parts)
-
-        def came(client, fragment, result):
-            came_s.append(world.clock.now - began_s[fragment])
-            arrived(client, fragment, result)
-
-        def stepped(fragment, this, step=algorithm._step):
-            algorithm.gathered = this.came
-            step(fragment, this)
-
-        algorithm.report, algorithm.merge, algorithm._arrived, algorithm._step = reported, merged, came, stepped
-
-    began_s = [0.0] * 4
-    options = {"fragments": 4, "steps": [1, 2, 3, 5], "overlap_steps": 4.0, "margin": margin}
-    run("decoupled_diloco", world, until=3.0, prepare=watch, **options)
-    assert len(came_s) > 400
-    assert max(came_s) == pytest.approx(0.013 + margin * (4 * 0.008 - 0.013))
 
 
 def test_staleness_counts_the_steps_on_the_fragment_that_is_sent():

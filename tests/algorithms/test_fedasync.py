@@ -2,15 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simfl.algorithms.fedasync import staleness_weight
 from simfl.algorithms.staleness import StalenessBound
-from tests.algorithms.test_fedbuff import ETA, Watched, change
-from tests.algorithms.test_server import bounds, rough_worlds
-from tests.helpers import Lab, make_problem, make_world, run_algorithm
-from tests.helpers import run_without_numbers as run
+from tests.algorithms.test_fedbuff import Watched, change
+from tests.helpers import make_problem
 
 WEIGHTS = {
     "constant": lambda u: 1.0,
@@ -71,34 +67,3 @@ def test_the_model_equals_that_of_a_numpy_server(options):
     assert applied == watched.algorithm.updates == 60
     assert sum(watched.algorithm.client_dropped) == dropped
     np.testing.assert_allclose(watched.model, w, rtol=0, atol=1e-5)
-
-
-def test_one_client_whose_model_replaces_the_servers_is_plain_sgd():
-    problem = make_problem(1, sizes=[320], local=True)
-    with Lab(problem) as lab:
-        training = lab.training(step_size=ETA)
-        algorithm, rows = run_algorithm(
-            "fedasync", make_world(1, topology="complete"), lab.tape, training, updates=5, mixing=1.0, steps=[4]
-        )
-        model = lab.tape.values(algorithm.models())[0]
-    expected = training.initial + change(problem, training.initial.astype(np.float64), 0, 0, 20)
-    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-5)
-    assert [row[4] for row in rows] == [0] * 5
-
-
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None, derandomize=True)
-@given(world=rough_worlds(5), bound=st.none() | bounds, concurrency=st.none() | st.integers(1, 5))
-def test_counts_add_up_the_bound_holds_and_no_client_waits_forever(world, bound, concurrency):
-    algorithm, rows = run("fedasync", world, until=6.0, staleness=bound, concurrency=concurrency)
-    staleness = np.array([row[4] for row in rows])
-    assert (staleness >= 0).all()
-    if bound is not None and bound.policy != "down_weight":
-        assert staleness.max() <= bound.bound
-    dropped = sum(algorithm.client_dropped)
-    assert 0 <= algorithm.sent - algorithm.updates - dropped <= (concurrency or 5)
-    if bound is None or bound.policy != "drop":
-        assert dropped == 0
-    assert algorithm.version == algorithm.updates == len(rows)
-    assert sum(algorithm.releases.counts) == algorithm.sent
-    assert sum(row[0] > 4.0 for row in rows) > 20

@@ -7,11 +7,8 @@ import pytest
 
 import simfl
 from simfl.errors import ScenarioError
-from simfl.world.availability import Outage
-from simfl.world.link_values import LinkModel, Rule
 from tests.algorithms.test_fedavg import change, numbers
-from tests.helpers import constant, lognormal, make_problem, make_world
-from tests.helpers import run_without_numbers as run
+from tests.helpers import make_problem, make_world
 
 SPEEDS = [7.0, 1.0, 2.53, 1.0, 3.0, 7.31]
 TIER_OF = [2, 0, 1, 0, 1, 2]
@@ -59,52 +56,6 @@ def test_models_and_times_equal_an_event_loop_by_hand():
     assert len({tuple(row[4] for row in rows if row[1] == k) for k in range(6)}) == 3, "tiers have unlike staleness"
     assert np.abs(final - initial).max() > 0.1, "the run went somewhere"
     np.testing.assert_allclose(final, w, rtol=0, atol=1e-5)
-
-
-def test_one_tier_is_fedavg():
-    problem = make_problem(6, sizes=SIZES, local=True)
-    world = {"speeds": SPEEDS, "jitter": lognormal(0.4), "links": LinkModel(latency=constant(2e-3))}
-    options = {"steps": [2] * 6, "fraction": 0.5}
-    fedavg, _, _, rounds = numbers("fedavg", problem, make_world(6, **world), 30, **options)
-    fedat, _, _, rows = numbers("fedat", problem, make_world(6, **world), 30, tier_of=[0] * 6, **options)
-    np.testing.assert_allclose(fedat, fedavg, rtol=0, atol=1e-6)
-    assert rows == rounds
-
-
-def test_before_all_tiers_had_a_round_the_first_model_has_their_weight():
-    algorithm, rows = run("fedat", make_world(6, speeds=SPEEDS), updates=8, tier_of=TIER_OF)
-    assert [row[1] for row in rows[:2]] == [1, 3]
-    assert algorithm.tier_rounds[0] > 1
-    assert algorithm.tier_rounds[2] == 0
-
-
-def test_measured_tiers_sort_clients_by_their_times_with_messages():
-    latencies = [1e-3, 1e-3, 90e-3, 1e-3, 1e-3, 1e-3]  # client 2 is fast and far away
-
-    far = Rule({"latency": latencies[2]}, ((frozenset({2}), None), (None, frozenset({2}))))
-    links = LinkModel(latency=constant(latencies[0]), rules=(far,))
-    algorithm, rows = run("fedat", make_world(6, speeds=SPEEDS, links=links), updates=60, tiers=3)
-    seconds = [8e-3 * speed + latency for speed, latency in zip(SPEEDS, latencies, strict=True)]
-    np.testing.assert_allclose(algorithm.response_s, seconds)
-    assert algorithm.tier_of == [m // 2 for m in np.argsort(np.argsort(seconds))]
-    first = [row for row in rows if row[3] == 0]
-    assert [row[1] for row in first] == list(range(6)), "all clients take part in the first round"
-    np.testing.assert_allclose([row[0] for row in first], max(seconds))
-    assert algorithm.tier_rounds[0] > algorithm.tier_rounds[1] > algorithm.tier_rounds[2] > 1
-
-
-def test_clients_that_take_no_part_in_the_first_round_are_in_the_slowest_tier():
-    away = {1: [Outage(0.0, 0.5, crash=True)]}
-    algorithm, _ = run("fedat", make_world(6, speeds=SPEEDS, outages=away), until=3.0, tiers=2)
-    assert algorithm.tier_of == [1, 1, 0, 0, 0, 1]
-    assert algorithm.client_updates[1] > 10
-
-
-def test_a_tier_of_clients_that_have_left_keeps_its_model_and_the_others_go_on():
-    gone = {k: [Outage(1.0, np.inf, crash=True)] for k in (1, 3)}
-    _, rows = run("fedat", make_world(6, speeds=SPEEDS, outages=gone), until=3.0, tier_of=TIER_OF)
-    assert max(row[0] for row in rows if row[1] in (1, 3)) <= 1.0 + 1e-9
-    assert max(row[0] for row in rows) > 2.9
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from simfl.tape import Tape
 from simfl.world import ServerModel
-from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.algorithms.test_contract import ROUGH_LINKS, absences
 from tests.helpers import (
@@ -100,30 +99,12 @@ def test_rounds_equal_those_written_out_in_numpy(kind, options):
     assert sum(algorithm.client_dropped) > 0 if "deadline" in options else sum(algorithm.client_dropped) == 0
 
 
-def test_one_step_of_all_clients_is_synchronous_sgd():
-    problem = make_problem(K, local=True, l2=0.03)
-    fedavg, *_ = numbers("fedavg", problem, make_world(K), 60)
-    with Lab(make_problem(K, l2=0.03)) as lab:
-        training = lab.training(step_size=ETA)
-        algorithm, _ = run_algorithm("sync_sgd", make_world(K), lab.tape, training, updates=60)
-        sync = lab.tape.values(algorithm.models())[0]
-    np.testing.assert_allclose(fedavg, sync, rtol=0, atol=3e-6)
-
-
 def test_fedavg_equals_fedbuff_with_a_full_buffer_and_waiting_clients():
     problem = make_problem(K, local=True)
     ours, *_ = numbers("fedavg", problem, make_world(K), 30, steps=[4] * K)
     options = {"buffer_size": K, "after_update": "wait"}
     fedbuff, *_ = numbers("fedbuff", problem, make_world(K), 30, steps=[4] * K, **options)
     np.testing.assert_allclose(ours, fedbuff, rtol=0, atol=2e-6)
-
-
-def test_without_pull_and_deadline_fedprox_is_fedavg():
-    problem = make_problem(K, local=True)
-    world = {"jitter": lognormal(0.4), "links": ROUGH_LINKS}
-    fedavg, *_ = numbers("fedavg", problem, make_world(K, **world), 30, steps=STEPS)
-    fedprox, *_ = numbers("fedprox", problem, make_world(K, **world), 30, steps=STEPS)
-    np.testing.assert_array_equal(fedavg, fedprox)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -161,32 +142,14 @@ def test_no_client_waits_forever_and_counts_add_up(data, kind, fraction, deadlin
         assert sum(algorithm.client_dropped) == 0
 
 
-def test_cohorts_are_uniform_over_clients():
-    _, rows = run("fedavg", make_world(K), updates=900, fraction=0.5)
-    cohorts = [frozenset(row[1] for row in rows if row[3] == r) for r in range(300)]
-    assert {len(cohort) for cohort in cohorts} == {3}
-    assert len(set(cohorts)) == math.comb(6, 3)
-    made = np.bincount([row[1] for row in rows], minlength=K)
-    assert np.abs(made - 150).max() < 5 * math.sqrt(300 * 0.25)
-
-
-def test_a_round_takes_as_long_as_its_slowest_client_or_its_deadline():
+def test_a_round_takes_at_most_as_long_as_its_deadline():
     speeds, links = [1.0, 1.0, 1.0, 10.0], LinkModel(latency=constant(0.01))
-    algorithm, rows = run("fedavg", make_world(4, speeds=speeds, links=links), updates=40)
-    # at time 0 the model is there already: 80 ms and one way; then there and back
-    assert rows[-1][0] == pytest.approx(0.09 + 9 * 0.1)
-    assert algorithm.client_updates == [10] * 4
     algorithm, rows = run("fedavg", make_world(4, speeds=speeds, links=links), updates=30, deadline=0.04)
     ends = np.unique([row[0] for row in rows])
     assert np.diff(ends, prepend=0.0).max() == pytest.approx(0.04)
     assert np.diff(ends, prepend=0.0)[1] == pytest.approx(0.028), "who is still at the last round is not chosen"
     assert algorithm.client_updates == [10, 10, 10, 0]
     assert algorithm.client_dropped[3] >= 2
-    algorithm, rows = run(
-        "fedprox", make_world(4, speeds=speeds, links=links), updates=80, deadline=0.12, steps=[5] * 4
-    )
-    assert {row[5] for row in rows if row[1] == 3} == {8}
-    assert {row[5] for row in rows if row[1] == 0} == {40}
 
 
 @pytest.mark.parametrize("kind", ["fedprox", "fednova"])
@@ -234,16 +197,6 @@ def test_an_update_that_is_late_by_rounding_is_in_time():
     assert [row[0] for row in rows[::2]] == pytest.approx(0.9 * np.arange(1, 67))
 
 
-def test_offline_clients_are_not_chosen_and_crashed_clients_start_again():
-    outages = {1: [Outage(0.1, 0.3)], 2: [Outage(0.004, 0.05, crash=True)], 3: [Outage(0.2, math.inf)]}
-    _, rows = run("fedavg", make_world(4, outages=outages), until=0.5)
-    first = [row for row in rows if row[3] == 0]
-    assert sorted(row[1] for row in first) == [0, 1, 2, 3]
-    assert first[0][0] == pytest.approx(0.05 + 8e-3), "the round waits for the client that crashed"
-    assert all(not 0.12 < row[0] < 0.3 for row in rows if row[1] == 1)
-    assert all(row[0] < 0.32 for row in rows if row[1] == 3), "its last update waited for client 1"
-
-
 def test_budgets_end_a_run():
     training = make_training([64] * 4)
     object.__setattr__(training, "allowances", [3, 5, 3, 3])
@@ -251,8 +204,3 @@ def test_budgets_end_a_run():
     assert algorithm.releases.counts == algorithm.client_updates == [3, 5, 3, 3]
     assert algorithm.round_num == 5
     assert sorted(algorithm.budgets.spent_s) == [0, 1, 2, 3]
-
-
-def test_an_unknown_option_is_refused():
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'speling'"):
-        run("fedprox", make_world(4), updates=1, speling=1)

@@ -95,45 +95,6 @@ def test_models_equal_those_of_a_numpy_loop(merge):
         assert sum(ages) > 150, "a merged model is as old as the older one"
 
 
-def test_without_steps_models_agree_within_their_initial_range():
-    apart = np.random.default_rng(2).standard_normal((K, 650)).astype(np.float32)
-    script = Script(make_problem(K), updates=400, step=0.0, models=apart, merge="average", period_s=4e-3)
-    models, _ = script.replay("average", apart.astype(np.float64), 0.0)
-    np.testing.assert_allclose(script.models, models, rtol=0, atol=1e-5)
-    assert (script.models <= apart.max(axis=0) + 1e-5).all()
-    assert (script.models >= apart.min(axis=0) - 1e-5).all()
-    assert script.models.std(axis=0).max() < 0.02 * apart.std(axis=0).mean(), "all clients have the same model"
-
-
-@pytest.mark.parametrize(
-    ("merge", "own", "other", "share"),
-    [("age", 0, 0, 0.5), ("age", 3, 1, 0.25), ("age", 0, 5, 1.0), ("average", 3, 1, 0.5), ("none", 3, 1, 1.0)],
-)
-def test_shares_of_a_merge_follow_the_ages(merge, own, other, share):
-    algorithm, _ = run("gossip_learning", make_world(4), updates=1, merge=merge)
-    assert algorithm.share(own, other) == share
-
-
-def test_timers_tick_once_a_period_from_a_random_moment_on():
-    sent = {k: [] for k in range(5)}
-    world = make_world(5, topology="complete", jitter=lognormal(1.0))
-    send = world.network.send
-    world.network.send = lambda source, *a, **o: (sent[source].append(world.clock.now), send(source, *a, **o))
-    run("gossip_learning", world, until=2.0, period_s=0.02)
-    for times in sent.values():
-        assert 99 <= len(times) <= 100
-        assert 0.0 <= times[0] < 0.02
-        np.testing.assert_allclose(np.diff(times), 0.02, rtol=0, atol=1e-9)
-    assert len({times[0] for times in sent.values()}) == 5
-
-
-def test_a_slow_device_trains_once_on_all_models_received_meanwhile():
-    world = make_world(4, topology="complete", speeds=[1.0, 1.0, 1.0, 20.0])
-    algorithm, _ = run("gossip_learning", world, until=4.0, period_s=0.008)
-    assert algorithm.client_updates[3] == pytest.approx(4.0 / 0.16, abs=2)
-    assert min(algorithm.client_updates[:3]) > 250
-
-
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(world=rough_worlds(5))
 def test_messages_and_updates_add_up_and_remaining_clients_continue(world):

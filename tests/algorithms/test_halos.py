@@ -18,7 +18,7 @@ from simfl.streams import Streams
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.algorithms.test_fedbuff import ETA, STEPS, change
-from tests.helpers import Lab, constant, lognormal, make_problem, make_world, run_algorithm
+from tests.helpers import Lab, constant, make_problem, make_world, run_algorithm
 from tests.helpers import run_without_numbers as run
 
 SPEEDS = [1.0, 1.37, 2.11, 0.53, 3.17, 0.71]
@@ -97,31 +97,6 @@ def test_times_and_models_equal_those_of_an_event_loop():
     assert [row[0] for row in rows] == pytest.approx([time for time, _ in made])
     np.testing.assert_allclose(model, x, rtol=0, atol=2e-5)
     assert np.abs(x - training.initial).max() > 0.05
-
-
-@pytest.mark.numbers
-@pytest.mark.slow
-def test_without_a_global_server_a_region_is_asynchronous_local_sgd():
-    """Bit for bit: the one region never has enough changes to send."""
-    problem, regional = make_problem(6, local=True), {"momentum": 0.9, "momentum_every": 4}
-    models = []
-    for kind, options in (
-        ("async_local_sgd", {"server_step": 0.7, **regional}),
-        (
-            "halos",
-            {"regional_step": 0.7, "region_of": [0] * 6, "accumulate": 100}
-            | {f"regional_{key}": value for key, value in regional.items()},
-        ),
-    ):
-        with Lab(problem) as lab:
-            world = make_world(6, speeds=SPEEDS, jitter=lognormal(0.3))
-            algorithm, rows = run_algorithm(
-                kind, world, lab.tape, lab.training(step_size=ETA), updates=60, steps=STEPS, **options
-            )
-            model = algorithm.server_model if kind == "async_local_sgd" else algorithm.regions[0].model
-            models.append((lab.tape.values([model])[0], rows))
-    assert models[0][1] == models[1][1]
-    np.testing.assert_array_equal(models[0][0], models[1][0])
 
 
 @pytest.mark.parametrize("policy", ["drop", "wait", "down_weight"])

@@ -6,9 +6,8 @@ import pytest
 from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping
 from simfl.tape import Tape
-from simfl.world.links import LinkModel
 from simfl.world.matchings import laplacians
-from tests.helpers import NumpyExecutor, constant, make_training, make_world, run_algorithm, run_without_numbers
+from tests.helpers import NumpyExecutor, make_training, make_world, run_algorithm
 
 D, STEP, BATCH_S, COUNT = 3, 0.1, 8e-3, 9
 PULLS = np.random.default_rng(3).standard_normal((COUNT, D))
@@ -51,25 +50,6 @@ def test_matchings_are_active_with_their_probabilities_and_models_keep_their_mea
         times += [edges[0][1] in weights[edges[0][0]] for edges in algorithm.matchings]
     p = algorithm.chances
     assert np.all(np.abs(times / rounds - p) <= 5 * np.sqrt(p * (1 - p) / rounds) + 1e-4)
-
-
-def test_rounds_send_over_active_matchings_only_and_clients_without_a_neighbor_do_not_wait():
-    latency, rounds = 3e-3, 30
-    world = make_world(COUNT, topology="torus", links=LinkModel(latency=constant(latency)), speeds=[1.0] * 8 + [4.0])
-    algorithm, rows = run_without_numbers("matcha", world, updates=9 * rounds, budget=0.4)
-    ends, sent = np.zeros(COUNT), 0
-    for number, mixing in enumerate(mixings(algorithm, rounds)):
-        linked = (mixing != 0.0) & ~np.eye(COUNT, dtype=bool)
-        sent += linked.sum()
-        done = ends + BATCH_S * np.array([1.0] * 8 + [4.0])
-        ends = np.array([max([done[k], *(ends[j] + latency for j in np.flatnonzero(linked[k]))]) for k in range(COUNT)])
-        for row in rows:
-            if row[3] == number:
-                assert row[0] == pytest.approx(ends[row[1]])
-    assert world.network.messages == pytest.approx(sent, abs=9 * 4 * 3), "some clients are rounds ahead"
-    full = make_world(COUNT, topology="torus", links=LinkModel(latency=constant(latency)))
-    run_without_numbers("matcha", full, updates=9 * rounds, budget=1.0)
-    assert world.network.messages == pytest.approx(0.4 * full.network.messages, rel=0.25)
 
 
 def test_a_graph_that_changes_is_refused():

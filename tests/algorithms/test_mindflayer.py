@@ -6,44 +6,13 @@ import pytest
 import simfl
 from simfl.errors import RunError
 from tests.algorithms.test_async_sgd import Script
-from tests.algorithms.test_ringmaster import BATCH_S, SPEEDS, K
+from tests.algorithms.test_ringmaster import SPEEDS, K
 from tests.helpers import batch_gradient, lognormal, make_problem, make_world, run_without_numbers
 
 
 def heavy():
     """Return a world whose times of computation are log-normal with mean 1 and median 1/23 of the usual time."""
     return make_world(K, speeds=SPEEDS, jitter=lognormal(2.5), seed=7)
-
-
-def by_hand(trials, factor, steps):
-    """Return (time, client) of each gradient at its step: every step waits for all trials of all clients."""
-    compute, now, rows = heavy().compute, 0.0, []
-    for _ in range(steps):
-        done, came = [now] * K, []
-        for client in range(K):
-            limit = factor * SPEEDS[client] * BATCH_S
-            for _ in range(trials):
-                seconds = compute.duration(client, 8, 0.0)
-                done[client] += min(seconds, limit)
-                came += [(done[client], client)] if seconds <= limit else []
-        now = max(done)
-        rows += [(now, client) for _, client in sorted(came)]
-    return rows
-
-
-def test_times_of_steps_equal_those_by_hand():
-    trials, factor = 3, 0.2
-    expected = by_hand(trials, factor, 60)
-    algorithm, rows = run_without_numbers(
-        "mindflayer", heavy(), updates=len(expected), trials=trials, trial_factor=factor
-    )
-    assert [row[1] for row in rows] == [client for _, client in expected]
-    np.testing.assert_allclose([row[0] for row in rows], [time for time, _ in expected], rtol=1e-12)
-    assert len(rows) < 0.9 * 60 * trials * K, "some trials were given up"
-    assert {row[4] for row in rows} == {0}
-    parts = [algorithm.times.computed_s(k) + algorithm.times.waited_s(k) for k in range(K)]
-    assert parts == pytest.approx([algorithm.clock.now] * K)
-    assert algorithm.times.waited_s(4) < 0.1 * algorithm.clock.now, "all wait for the slowest client"
 
 
 def test_under_heavy_tails_it_is_ahead_of_servers_that_wait_for_results():

@@ -24,7 +24,7 @@ from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.accounts.test_network import network, scenario
 from tests.algorithms.test_replay import STEP, Script
-from tests.helpers import LOCAL, Lab, NumpyExecutor, batch_gradient, constant, make_problem, make_world, run_algorithm
+from tests.helpers import Lab, NumpyExecutor, batch_gradient, constant, make_problem, make_world, run_algorithm
 
 D = 650
 
@@ -218,17 +218,6 @@ def test_a_server_steps_on_gradients_as_they_arrive():
     np.testing.assert_allclose(models[0], looped, rtol=0, atol=1e-5)
 
 
-def test_learners_in_step_have_one_state():
-    problem = make_problem(4)
-    models = run(problem, "sync_sgd", {"optimizer": "nesterov"}, updates=80, step_size=0.1, initial=start())
-    w, v = start().astype(np.float64), np.zeros(D)
-    for t in range(20):
-        gradient = sum(batch_gradient(problem, w, k, t, 8) for k in range(4)) / 32
-        v = 0.9 * v + gradient
-        w = w - 0.1 * (gradient + 0.9 * v)
-    np.testing.assert_allclose(models[0], w, rtol=0, atol=1e-5)
-
-
 # -- states and neighbors, states and crashes ------------------------------------------------------
 
 
@@ -317,46 +306,6 @@ def quadratic(points, curvature, *, local=False):
         measured=Measured(np.arange(count)),
         rounds=LocalRounds() if local else None,
     )
-
-
-#: The place of momentum, the step sizes of plain SGD and of momentum, the number of rounds, and options.
-ACCELERATED = {
-    "decentralized_sgd": ("optimizer", 2 / 1.01, 4 / 1.1**2, 60, {}),
-    "adpsgd": ("optimizer", 0.5, 0.5, 120, {"exchange": "atomic"}),  # longer steps are not stable: gradients are stale
-    "fedavg": ("server_optimizer", 2 / 1.01, 4 / 1.1**2, 60, {}),
-    "fedbuff": ("server_optimizer", 2 / 1.01, 4 / 1.1**2, 60, {"buffer_size": 4, "after_update": "wait"}),
-}
-CURVATURE = np.geomspace(0.01, 1.0, 4)  # a condition number of 100
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ACCELERATED)
-def test_momentum_needs_the_root_of_the_condition_number_and_adam_is_independent_of_it(kind):
-    """Four clients with one optimum at distance 1, step sizes eta, smallest curvature mu. Without momentum the distance
-    is (1 - eta mu)^t; with beta = r^2, r = 1 - sqrt(eta mu), it is r^t up to a factor that is linear in t (Polyak
-    1964). At the best step sizes these are ((kappa - 1) / (kappa + 1))^t and ((sqrt(kappa) - 1) / (sqrt(kappa) + 1))^t.
-    The path of Adam does not depend on the curvature of an axis."""
-    section, plain_step, heavy_step, rounds, options = ACCELERATED[kind]
-    problem = quadratic(np.ones((4, 4)), CURVATURE, local=kind in LOCAL)
-
-    def distance(optimizer, step_size, server_step=1.0):
-        steps = {"server_step": server_step} if kind in LOCAL else {}
-        models = run(
-            problem, kind, {section: optimizer}, updates=4 * rounds, step_size=step_size,
-            initial=np.zeros(4, np.float32), **steps, **options,
-        )  # fmt: skip
-        return np.abs(models - 1.0).max(axis=0)
-
-    plain = distance("sgd", plain_step).max()
-    assert plain == pytest.approx((1 - 0.01 * plain_step) ** rounds, rel=0.02)
-    r = 1 - np.sqrt(0.01 * heavy_step)
-    heavy = distance({"kind": "momentum", "momentum": r**2}, heavy_step).max()
-    assert heavy < 1.01 * (1 + rounds * (1 + r)) * r**rounds < plain / 10
-    if section == "optimizer":
-        adam = distance("adam", 1 / rounds)
-    else:
-        adam = distance({"kind": "adam", "tau": 1e-8}, 0.1, 1 / rounds)
-    assert np.ptp(adam) < 1e-3 < adam.max() < 0.7
 
 
 @pytest.mark.slow

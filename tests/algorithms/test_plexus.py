@@ -13,7 +13,6 @@ from tests.helpers import (
     batch_gradient,
     constant,
     exponential,
-    lognormal,
     make_problem,
     make_world,
     run_algorithm,
@@ -57,44 +56,6 @@ def test_the_model_equals_that_of_a_loop(success):
         (model,) = lab.tape.values(algorithm.models())
     assert algorithm.rounds == rounds
     np.testing.assert_allclose(model, w, atol=1e-5)
-
-
-@pytest.mark.parametrize("success", [1.0, 0.6])
-def test_rounds_end_with_the_first_models_and_stop_older_computations(success):
-    """Times of all updates equal a loop over rounds, and so do the bytes."""
-    count, s, latency, rounds = 7, 5, 1e-3, 40
-    needed, durations = int(success * s), {k: [] for k in range(count)}
-    world = make_world(count, jitter=lognormal(0.8), links=LinkModel(latency=constant(latency)), seed=3)
-    original = world.compute.duration
-
-    def duration(client, examples, now):
-        durations[client].append(original(client, examples, now))
-        return durations[client][-1]
-
-    world.compute.duration = duration
-    algorithm, rows = run_without_numbers("plexus", world, until=1.0, sample=s, success=success)
-    assert algorithm.rounds > rounds
-    aggregator, begun, taken, busy, expected, stopped = None, 0.0, [0] * count, {}, [], 0
-    for number in range(rounds):
-        heads, following = order(world, number)[:s], order(world, number + 1)[0]
-        came = []
-        for k in heads:
-            start = begun + latency * (aggregator is not None and k != aggregator)
-            if k in busy and busy[k][1] > start:
-                expected.remove((busy[k][1], k, busy[k][0]))  # it left an older round
-                stopped += 1
-            end = start + durations[k][taken[k]]
-            taken[k] += 1
-            busy[k] = number, end
-            expected.append((end, k, number))
-            came.append(end + latency * (k != following))
-        begun, aggregator = sorted(came)[needed - 1], following
-    assert (stopped > 10) == (success < 1.0)
-    found = [(row[0], row[1], row[3]) for row in rows if row[3] < rounds - 8]
-    assert len(found) > 3 * (rounds - 8)
-    np.testing.assert_allclose(sorted(found), sorted(row for row in expected if row[2] < rounds - 8))
-    sent = sum(row[1] != order(world, row[3] + 1)[0] for row in rows)  # late models are sent too
-    assert world.network.bytes_sent == algorithm.training.model_bytes * (sent + algorithm.rounds * (s - 1))
 
 
 def run_with_a_slow_member(**absences):

@@ -65,15 +65,6 @@ def test_losses_do_not_move_the_limit_of_averages(graph):
     assert np.abs(models - mean).max() > 0.02, "without running sums, z goes elsewhere"
 
 
-@pytest.mark.slow
-def test_losses_do_not_move_the_limit_of_training():
-    """With steps that fall as 1/t, z approaches the optimum of all clients as without losses."""
-    best, falling = PROBLEM.best(), lambda updates, examples, epochs: 2.0 / (20.0 + updates / K)
-    for links in (LinkModel(), LOSSY):
-        algorithm, tape = simulate(falling, updates=1500 * K, links=links)
-        np.testing.assert_allclose(tape.values(algorithm.models()), np.tile(best, (K, 1)), rtol=0, atol=0.03)
-
-
 def test_models_equal_those_of_sums_that_are_sent():
     """Algorithm 1 with rho - rho' in NumPy, by the order of events of a run."""
     x, w = list(APART.astype(np.float64)), [1.0] * K

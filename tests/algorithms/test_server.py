@@ -111,52 +111,6 @@ def test_clients_that_take_turns_are_served_in_order(world):
     assert algorithm.updates == len(rows)
 
 
-@pytest.mark.parametrize("links", [LinkModel(), LinkModel(latency=exponential(0.05))], ids=["at once", "late"])
-def test_cyclic_staleness_equals_that_of_the_paper(links):
-    """tau(t) = min(t - 1, K - 1), k(t) = (t - 1) mod K, at any speeds."""
-    world = make_world(5, speeds=[1.0, 9.0, 2.0, 0.1, 3.0], jitter=lognormal(0.5), links=links)
-    _, rows = run_without_numbers("async_sgd", world, updates=60, delays="cyclic")
-    assert [row[1] for row in rows] == [t % 5 for t in range(60)]
-    assert [row[4] for row in rows] == [min(t, 4) for t in range(60)]
-
-
-def test_updates_are_applied_in_order_of_arrival_and_only_the_sender_is_answered():
-    """Without delays, a client computes its next update at the model that results from its last one."""
-    world = make_world(3, speeds=[1.0, 1.0, 2.5])
-    _, rows = run_without_numbers("async_sgd", world, updates=40)
-    last = dict.fromkeys(range(3), 0)
-    for version, row in enumerate(rows):
-        assert row[4] == version - last[row[1]]
-        last[row[1]] = version + 1
-    assert [row[0] for row in rows] == sorted(row[0] for row in rows)
-
-
-def test_a_server_processes_messages_one_by_one():
-    world = make_world(4)
-    world.server = ServerModel(seconds_per_update=5e-3)
-    _, rows = run_without_numbers("async_sgd", world, updates=4)
-    assert [row[0] for row in rows] == pytest.approx([0.013, 0.018, 0.023, 0.028])
-
-
-@pytest.mark.parametrize(
-    ("server", "expected"),
-    [
-        (ServerModel(), [0.1 + 0.008] * 4),
-        (ServerModel(downlink=400.0), [0.148, 0.188, 0.228, 0.268]),
-        (ServerModel(uplink=400.0), [0.108] * 4),
-    ],
-    ids=["wide", "narrow in", "narrow out"],
-)
-def test_a_servers_links_are_shared(server, expected):
-    """Four updates of 16 bytes that arrive together queue for a downlink of 400 bytes/s."""
-    world = make_world(4, links=LinkModel(latency=lambda g, n: np.full(n, 0.1)))
-    world.server = server
-    _, rows = run_without_numbers("async_sgd", world, updates=5)
-    assert [row[0] for row in rows[:4]] == pytest.approx(expected)
-    if server.uplink:  # the answers queue: 40 ms each
-        assert rows[4][0] == pytest.approx(0.108 + 0.04 + 0.1 + 0.008 + 0.1)
-
-
 def test_down_weighted_updates_take_smaller_steps():
     world = make_world(4, speeds=[1.0, 1.0, 1.0, 9.5])
     bound = StalenessBound(3, "down_weight")
@@ -173,17 +127,6 @@ def test_dropped_updates_are_counted_and_released():
     assert algorithm.client_updates[3] == 0
     assert algorithm.releases.counts[3] == algorithm.client_dropped[3], "the server saw them"
     assert max(row[4] for row in rows) <= 5
-
-
-@pytest.mark.parametrize("bound", [0, 1, 2, 5])
-def test_with_wait_at_most_bound_plus_one_clients_compute(bound):
-    """With bound b, min(b + 1, K) clients compute at a time, which sets the duration of the run."""
-    world = make_world(4)
-    algorithm, rows = run_without_numbers("async_sgd", world, updates=48, staleness=StalenessBound(bound, "wait"))
-    assert max(row[4] for row in rows) <= bound
-    assert rows[-1][0] == pytest.approx(0.008 * 48 / min(bound + 1, 4))
-    if bound < 3:
-        assert all(algorithm.times.waited_s(k) > 0 for k in range(algorithm.num_clients))
 
 
 def test_a_client_with_a_spent_budget_stops_and_frees_waiting_clients():

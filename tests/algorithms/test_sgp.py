@@ -95,54 +95,6 @@ def test_models_equal_those_of_a_numpy_loop(graph, overlap):
         assert script.heaviest > 1.8, "on a star, weight gathers in the middle"
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_without_steps_all_models_reach_the_mean(graph):
-    """With push-sum, z approaches the plain mean of the initial models, although P is not doubly stochastic."""
-    apart = np.random.default_rng(2).standard_normal((K, 650)).astype(np.float32)
-    script = Script(make_problem(K), updates=K * 120, step=0.0, models=apart, graph=graph, topology="star")
-    np.testing.assert_allclose(script.models, np.tile(apart.mean(axis=0), (K, 1)), rtol=0, atol=2e-4)
-
-
-def test_on_a_complete_graph_sgp_is_synchronous_sgd():
-    problem = make_problem(K)
-    finals = []
-    for kind, options in (("sgp", {"graph": "topology"}), ("sync_sgd", {})):
-        with Lab(problem) as lab:
-            world = make_world(K, topology="complete")
-            algorithm, _ = run_algorithm(kind, world, lab.tape, lab.training(step_size=STEP), updates=K * 12, **options)
-            if kind == "sgp":  # the last round has its gradients, but not yet its averages
-                models = [np.mean([lab.tape.values(algorithm.models())[k] for k in range(K)], axis=0)]
-                assert algorithm.rounds >= 11
-            else:
-                models = lab.tape.values(algorithm.models())
-            finals.append(np.array(models[0]))
-    np.testing.assert_allclose(finals[0], finals[1], rtol=0, atol=1e-5)
-
-
-def test_on_a_doubly_stochastic_graph_weights_stay_one_and_sgp_is_gossip_sgd():
-    """x <- W (x - step * gradient), with the W of a ring in which all clients send equal shares to their neighbors."""
-    problem = make_problem(K)
-    rounds = 10
-    with Lab(problem) as lab:
-        training = lab.training(step_size=STEP)
-        algorithm, rows = run_algorithm(
-            "sgp", make_world(K, topology="ring"), lab.tape, training, updates=K * rounds, graph="topology"
-        )
-        while algorithm.rounds < rounds:
-            algorithm.world.clock.step()
-        values = lab.tape.values(algorithm.models())
-    assert algorithm.weight == pytest.approx([1.0] * K, abs=1e-12)
-    matrix = np.zeros((K, K))
-    for k in range(K):
-        matrix[k, [k - 1, k, (k + 1) % K]] = 1 / 3
-    w = np.tile(training.initial.astype(np.float64), (K, 1))
-    for r in range(rounds):
-        gradients = np.array([batch_gradient(problem, w[k], k, r, 8) / 8 for k in range(K)])
-        w = matrix @ (w - STEP * gradients)
-    assert len(rows) == K * rounds
-    np.testing.assert_allclose(values, w, rtol=0, atol=1e-5)
-
-
 def test_one_peer_sends_to_each_hop_in_turn():
     algorithm, _ = run("sgp", make_world(8), updates=1)
     assert [algorithm.edges(r)[0][5] for r in range(4)] == [[6], [7], [1], [6]]

@@ -69,25 +69,6 @@ def test_times_and_models_equal_those_of_plain_loops(delay):
     assert np.abs(x - training.initial).max() > 0.05
 
 
-@pytest.mark.numbers
-@pytest.mark.slow
-def test_one_fragment_without_delay_is_diloco():
-    """Without momentum, both are FedAvg."""
-    problem, models, common = make_problem(4, local=True), [], {"steps": [3] * 4, "server_step": 0.7}
-    for kind, updates, options in (
-        ("streaming_diloco", 24, {"momentum": 0.0, "fragments": 1, "delay": 0, "local_share": 0.0}),
-        ("fedavg", 20, {"weighting": "uniform"}),
-    ):
-        with Lab(problem) as lab:
-            training = lab.training(step_size=ETA)
-            algorithm, rows = run_algorithm(
-                kind, make_world(4), lab.tape, training, updates=updates, **common, **options
-            )
-            models.append((lab.tape.values(algorithm.models())[0], [row[:2] for row in rows[:20]]))
-    assert [time for time, _ in models[0][1]] == pytest.approx([time for time, _ in models[1][1]])
-    np.testing.assert_allclose(models[0][0], models[1][0], rtol=0, atol=2e-6)
-
-
 @pytest.mark.parametrize("delay", [0, 1, 3])
 def test_a_fragment_that_all_send_is_not_stale(delay):
     """All clients apply a fragment's mean before they send it again; a client that joins may have an older one."""

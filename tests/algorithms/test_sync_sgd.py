@@ -82,24 +82,6 @@ def test_a_learner_that_left_no_longer_counts_and_one_that_crashed_computes_agai
     np.testing.assert_allclose(final, w, rtol=0, atol=1e-5)
 
 
-def test_updates_are_counted_by_whole_rounds():
-    marks = []
-    world = make_world(8)
-
-    def prepare(algorithm):
-        def mark():
-            marks.append(algorithm.updates)
-            if algorithm.updates >= 30:
-                world.clock.stop()
-            return algorithm.updates + 3
-
-        algorithm.on_mark, algorithm.next_mark = mark, 3
-
-    algorithm, rows = run_without_numbers("sync_sgd", world, prepare=prepare)
-    assert marks == [8, 16, 24, 32]
-    assert len(rows) == algorithm.updates == 32
-
-
 def test_the_all_reduce_is_the_fastest_for_the_size_of_the_model():
     for latency, expected in ((1e-3, "doubling"), (1e-8, "halving")):
         world = make_world(8, links=LinkModel(latency=constant(latency), bandwidth=1e6))
@@ -130,14 +112,6 @@ def test_all_reduce_counts_its_bytes_and_the_slowest_link_decides():
     assert gaps.min() >= size / 1e6
     # The largest of four exponentials with mean 1 ms has mean 1 + 1/2 + 1/3 + 1/4 ms.
     assert gaps.mean() - size / 1e6 == pytest.approx(25 / 12 * 1e-3, rel=5 * 0.6 / np.sqrt(100))
-
-
-def test_a_single_learner_sends_nothing():
-    world = single()
-    world.network.links = LinkModel(latency=constant(1.0), bandwidth=1.0)
-    _, rows = run_without_numbers("sync_sgd", world, updates=5)
-    assert rows[-1][0] == pytest.approx(0.040)
-    assert world.network.bytes_sent == 0
 
 
 @pytest.mark.parametrize(("momentum", "rows_sent"), [(0.0, 1), (0.9, 2)])

@@ -8,9 +8,7 @@ from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.helpers import (
     NumpyExecutor,
-    constant,
     exponential,
-    lognormal,
     make_training,
     make_world,
     run_algorithm,
@@ -53,43 +51,6 @@ def test_models_equal_those_of_a_loop(graph, k):
     np.testing.assert_allclose(tape.values(algorithm.models()), x, atol=1e-5)
     np.testing.assert_allclose(tape.values(algorithm.client_models()), own, atol=1e-5)
     assert algorithm.rounds == rounds
-
-
-def test_rounds_take_a_batch_and_two_messages_and_a_client_computes_for_one_model_at_a_time():
-    """Times of all updates equal a loop over events of models, with one latency and random computing times."""
-    count, k, latency, rounds = 4, 3, 3e-3, 30
-    durations = {client: [] for client in range(count)}
-    world = make_world(count, jitter=lognormal(0.8), links=LinkModel(latency=constant(latency)))
-    original = world.compute.duration
-
-    def duration(client, examples, now):
-        durations[client].append(original(client, examples, now))
-        return durations[client][-1]
-
-    world.compute.duration = duration
-    _, rows = run_without_numbers("teleportation", world, updates=k * rounds + 9, active=k, graph="ring")
-    ends, taken = {}, dict.fromkeys(range(count), 0)
-    free, arrival = [0.0] * count, {(0, i): 0.0 for i in range(k)}
-    # Turns begin in the order of their arrivals; a client that has two does one after the other.
-    pending = {(0, i) for i in range(k)}
-    while pending:
-        number, i = min(pending, key=lambda turn: (arrival[turn], turn))
-        pending.discard((number, i))
-        me = sample(world, number, k)[i]
-        done = max(arrival[number, i], free[me]) + durations[me][taken[me]]
-        taken[me] += 1
-        free[me] = ends[number, i] = done
-        if all((number, j) in ends for j in range(k)):
-            after = sample(world, number + 1, k)
-            chosen = sample(world, number, k)
-            for j in range(k):
-                mixed = max(ends[number, j], *(ends[number, other] + latency for other in range(k) if other != j))
-                arrival[number + 1, j] = mixed + latency * (after[j] != chosen[j])
-                if number + 1 < rounds:
-                    pending.add((number + 1, j))
-    for row in rows:
-        if row[3] < rounds:
-            assert row[0] == pytest.approx(ends[row[3], sample(world, row[3], k).index(row[1])])
 
 
 def test_samples_are_uniform_and_do_not_depend_on_who_else_is_present():
