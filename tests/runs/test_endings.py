@@ -53,19 +53,6 @@ def test_a_run_ends_by_epochs_only_after_making_them(epochs, tmp_path):
     assert len(made.metrics) < 30, "evaluated as often as asked, to the end"
 
 
-def test_an_algorithm_with_one_model_has_no_client_models(tmp_path):
-    made = run(tmp_path, {"kind": "sync_sgd"}, evaluate={"clients": True})
-    with pytest.raises(simfl.DataError, match="client_metrics"):
-        _ = made.client_metrics
-    (warning,) = [line for line in made.manifest.extra["warnings"] if line.startswith("evaluate.clients")]
-    assert warning == (
-        "evaluate.clients: sync_sgd has one model for all clients: there is no table client_metrics; "
-        "set evaluate.clients: false"
-    )
-    own = run(tmp_path, {"exchange": "atomic"}, evaluate={"clients": True})
-    assert sorted(set(own.client_metrics["client"])) == [0, 1, 2, 3]
-
-
 def test_a_run_without_updates_exits_with_1(simfl_, tmp_path):
     late = {**BASE, "availability": [{"all": True, "join": "2 s"}], "stop": {"time": "1 s"}}
     (tmp_path / "late.yaml").write_text(from_mapping({**late, "name": "late"}).to_yaml())

@@ -46,17 +46,6 @@ def softmax_loss(params, x, y):
 
 
 @pytest.mark.slow
-def test_results_do_not_depend_on_the_window_bit_by_bit():
-    models = []
-    for window in (1, 7, 64, 100_000):
-        with Lab(make_problem(sampling="poisson", clipping_norm=1.0, noisy=True), window=window) as lab:
-            models.append(train(lab, noise_std=0.5))
-    assert np.isfinite(models[0]).all()
-    for other in models[1:]:
-        np.testing.assert_array_equal(other, models[0])
-
-
-@pytest.mark.slow
 def test_a_bank_that_grows_keeps_its_values():
     with Lab(make_problem()) as lab:
         expected = train(lab)

@@ -59,21 +59,6 @@ def test_rounding_moves_nothing_over_the_edge_of_an_outage(tenths):
     assert back.back_s(0, now) == now
 
 
-def test_offline_suspends_the_work():
-    availability = there(Outage(1.0, 2.0), Outage(3.0, 5.0))
-    assert availability.finish(0, 0.0, 1.0) == (1.0, Outcome.DONE)
-    assert availability.finish(0, 0.5, 1.0) == (2.5, Outcome.DONE)
-    assert availability.finish(0, 0.5, 2.0) == (5.5, Outcome.DONE)
-    assert availability.finish(0, 1.5, 0.25) == (2.25, Outcome.DONE), "begun while away: waits until it is back"
-
-
-def test_a_crash_loses_the_work():
-    availability = there(Outage(1.0, 2.0, crash=True))
-    assert availability.finish(0, 0.0, 1.0) == (1.0, Outcome.DONE)
-    assert availability.finish(0, 0.0, 1.5) == (2.0, Outcome.CRASHED)
-    assert availability.finish(0, 1.5, 1.0) == (3.0, Outcome.DONE), "what begins during the crash is not lost by it"
-
-
 def test_a_client_that_crashes_permanently_is_gone():
     availability = there(Outage(4.0, math.inf, crash=True))
     assert availability.finish(0, 0.0, 4.0) == (4.0, Outcome.DONE)
@@ -83,12 +68,6 @@ def test_a_client_that_crashes_permanently_is_gone():
     assert availability.gone(0, 4.0)
     assert not availability.gone(0, 3.9)
     assert availability.offline_s(0, 10.0) == 6.0
-
-
-def test_an_outage_and_a_crash_that_touch_are_one_crash():
-    availability = there(Outage(1.0, 2.0), Outage(1.5, 3.0, crash=True), Outage(3.0, 4.0))
-    assert availability.outage(0, 1.2) == Outage(1.0, 4.0, crash=True)
-    assert availability.finish(0, 0.0, 2.0) == (4.0, Outcome.CRASHED)
 
 
 def test_a_late_client_joins_at_the_end_of_its_first_absence():
@@ -193,15 +172,6 @@ def test_random_outages_have_the_given_mean_lengths():
     assert [regular.online(0, t) for t in (2.9, 3.0, 3.9, 4.0, 6.9, 7.0)] == [True, False, False, True, True, False]
     assert regular.offline_s(0, 400.0) == pytest.approx(100.0)
     assert regular.finish(0, 0.0, 9.0) == (11.0, Outcome.DONE)
-
-
-def test_random_and_scripted_outages_add_up():
-    availability = there(
-        Outage(3.5, 5.0), Outage(11.0, math.inf, crash=True), random=RandomOutages(constant(3.0), constant(1.0))
-    )
-    assert availability.outage(0, 3.2) == Outage(3.0, 5.0)
-    assert availability.offline_s(0, 6.0) == 2.0
-    assert availability.finish(0, 0.0, 100.0) == (11.0, Outcome.GONE)
 
 
 def test_outages_of_clients_are_independent():

@@ -8,28 +8,11 @@ from simfl.world import Compute
 from simfl.world import compute as compute_module
 from simfl.world.compute import ClientDraws, Draws, Slowdown, Trace
 from simfl.world.steps import Steps
-from tests.helpers import constant, lognormal
+from tests.helpers import lognormal
 
 
 def make_compute(speeds, seed=0, seconds_per_example=1e-3, **options):
     return Compute(seconds_per_example, speeds, Streams(seed), **options)
-
-
-def test_the_time_of_a_batch_is_examples_times_seconds_times_speed():
-    compute = make_compute([1.0, 2.5], seconds_per_example=2e-3)
-    assert compute.duration(0, 32, 0.0) == 32 * 2e-3
-    assert compute.duration(1, 32, 7.0) == pytest.approx(32 * 2e-3 * 2.5)
-    assert compute.duration(1, 8, 7.0) == pytest.approx(8 * 2e-3 * 2.5)
-
-
-def test_jitter_multiplies_each_batch_by_an_independent_draw():
-    compute = make_compute([1.0, 2.0], jitter=lognormal(0.3))
-    times = np.array([[compute.duration(k, 10, 0.0) for _ in range(20_000)] for k in (0, 1)]) / 0.01
-    np.testing.assert_allclose(times.mean(axis=1), [1.0, 2.0], rtol=5 * 0.31 / np.sqrt(20_000))
-    np.testing.assert_allclose(np.log(times).std(axis=1), 0.3, rtol=0.03)
-    assert abs(np.corrcoef(times)[0, 1]) < 5 / np.sqrt(20_000)
-    assert len(np.unique(times[0])) == 20_000
-    assert make_compute([1.0], jitter=constant(3.0)).duration(0, 10, 0.0) == pytest.approx(0.03)
 
 
 @pytest.mark.parametrize("tenths", [3, 6, 7, 8, 10, 29])
@@ -65,19 +48,6 @@ def test_draws_of_a_client_do_not_depend_on_other_clients():
     assert seen[2][:700] == expected
     other = make_compute([1.0] * 4, seed=1, jitter=lognormal(0.5))
     assert [other.duration(2, 8, 0.0) for _ in range(10)] != expected[:10]
-
-
-def test_a_rule_applies_to_its_clients_in_its_window_and_rules_multiply():
-    rules = [Slowdown(10.0, clients=frozenset({1})), Slowdown(3.0, frozenset({0, 1}), start_s=5.0, end_s=6.0)]
-    compute = make_compute([1.0] * 3, slowdowns=rules)
-
-    def factors(now):
-        return [compute.duration(k, 1, now) / 1e-3 for k in range(3)]
-
-    assert factors(0.0) == pytest.approx([1, 10, 1])
-    assert factors(5.0 - 1e-6) == pytest.approx([1, 10, 1])
-    assert factors(5.0) == pytest.approx([3, 30, 1])
-    assert factors(6.0) == pytest.approx([1, 10, 1])
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

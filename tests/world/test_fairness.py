@@ -80,27 +80,6 @@ def replayed(flows, capacity, changes, aborts):
     return ends
 
 
-def test_flows_of_one_resource_share_it_and_those_of_others_do_not():
-    one, other = Resource(10.0), Resource(10.0)
-    flows = [(0.0, [one], 20.0, math.inf), (0.0, [one], 40.0, math.inf), (1.0, [other], 20.0, math.inf)]
-    assert played(flows) == pytest.approx([4.0, 6.0, 3.0])
-
-
-def test_a_new_flow_slows_down_earlier_ones():
-    one = Resource(10.0)
-    # Alone for 1 s (10 bytes), then half each: the first needs 2 s more, the second has 10 of its 30 bytes by then.
-    assert played([(0.0, [one], 20.0, math.inf), (1.0, [one], 30.0, math.inf)]) == pytest.approx([3.0, 5.0])
-
-
-def test_a_flow_at_its_cap_leaves_the_rest_to_others():
-    one = Resource(10.0)
-    flows = [(0.0, [one], 8.0, 2.0), (0.0, [one], 16.0, math.inf), (0.0, [one], 16.0, math.inf)]
-    assert played(flows) == pytest.approx([4.0, 4.0, 4.0])
-    narrow = Resource(2.0)
-    flows = [(0.0, [one, narrow], 8.0, math.inf), (0.0, [one], 16.0, math.inf), (0.0, [one], 16.0, math.inf)]
-    assert played(flows) == pytest.approx([4.0, 4.0, 4.0])
-
-
 def test_flows_in_a_parking_lot_have_their_known_rates():
     """A long flow over n equal resources, each with a short one: all have half, the textbook's example."""
     lot = [Resource(10.0) for _ in range(4)]
@@ -118,37 +97,6 @@ def test_an_empty_flow_takes_no_time_and_one_without_capacity_never_ends():
     assert played([(0.0, [stuck], 5.0, math.inf), (0.0, [stuck], 1.0, math.inf)]) == [None, None]
     stuck = Resource(0.0)
     assert played([(0.0, [stuck], 5.0, math.inf)], [(3.0, stuck, 5.0)]) == [4.0]
-
-
-def test_a_flow_of_weight_w_counts_as_w_flows():
-    one = Resource(10.0)
-    flows = [(0.0, [one], 30.0, math.inf, 3.0), (0.0, [one], 10.0, math.inf, 1.0), (0.0, [one], 8.0, 2.0, 6.0)]
-    # The capped one has 2 until 4, the others three and one quarter of the rest: 6 and 2, then 7.5 and 2.5.
-    assert played(flows) == pytest.approx([4.8, 4.8, 4.0])
-
-
-def test_of_several_flows_at_their_caps_one_ends():
-    one = Resource(10.0)
-    flows = [(0.0, [one], 1.0, 1.0), (0.0, [one], 10.0, 1.0), *[(0.0, [one], 13.0, math.inf)] * 2]
-    # Two have 1 each and the others 4; from 1 on one has 1, and the others 4.5.
-    assert played(flows) == pytest.approx([1.0, 10.0, 3.0, 3.0])
-
-
-def test_a_flow_that_reaches_its_cap_and_falls_below_it_again_has_each_of_its_rates_for_its_time():
-    one = Resource(10.0)
-    # The first has a third of 10 for 1 s, its cap of 4 for 1 s, a quarter of 10 for 1 s.
-    flows = [
-        (0.0, [one], 10 / 3 + 4 + 2.5, 4.0),
-        *[(0.0, [one], 90.0, math.inf)] * 2,
-        *[(2.0, [one], 90.0, math.inf)] * 2,
-    ]
-    assert played(flows, aborts={1: 1.0})[0] == pytest.approx(3.0)
-
-
-def test_an_aborted_flow_gives_its_share_back():
-    one = Resource(10.0)
-    flows = [(0.0, [one], 20.0, math.inf), (0.0, [one], 20.0, math.inf)]
-    assert played(flows, aborts={1: 1.0}) == pytest.approx([2.5, None])
 
 
 def test_flows_that_end_at_one_moment_end_in_the_order_of_beginning_and_are_computed_once(monkeypatch):

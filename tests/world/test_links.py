@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -34,43 +32,6 @@ def deliveries(network, sends):
         network.clock.call_at(time, send)
     network.clock.run()
     return seen
-
-
-def test_a_link_without_limits_delivers_at_once():
-    assert deliveries(make_network(), [(1.0, 0, 1, MB)]) == [(1.0, 0)]
-
-
-def test_delivery_takes_bytes_over_bandwidth_plus_latency():
-    network = make_network(latency=constant(0.01), bandwidth=4 * MB)
-    assert deliveries(network, [(2.0, 0, 1, 2 * MB)]) == [(pytest.approx(2.0 + 0.5 + 0.01), 0)]
-    assert network.clock.now == pytest.approx(2.51)
-
-
-def test_messages_on_one_link_queue_and_those_on_others_do_not():
-    sends = [(0.0, 0, 1, MB), (0.0, 0, 1, MB), (0.0, 1, 0, MB), (0.0, 0, 2, MB), (1.5, 0, 1, MB), (9.0, 0, 1, MB)]
-    seen = {index: time for time, index in deliveries(make_network(bandwidth=MB), sends)}
-    assert seen == pytest.approx({0: 1.0, 1: 2.0, 2: 1.0, 3: 1.0, 4: 3.0, 5: 10.0})
-
-
-def test_latency_is_drawn_per_message_and_lets_messages_overtake():
-    sends = [(0.01 * i, 0, 1, 100) for i in range(2000)]
-    seen = deliveries(make_network(latency=exponential(0.05)), sends)
-    took = np.array([time - sends[index][0] for time, index in seen])
-    assert took.mean() == pytest.approx(0.05, rel=5 / np.sqrt(2000))
-    assert [index for _, index in seen] != sorted(index for _, index in seen)
-    assert len(np.unique(took.round(12))) > 1990
-
-
-def test_with_fifo_nothing_overtakes_on_a_link():
-    sends = [(0.01 * i, i % 2, 2, 100) for i in range(400)]
-    free = {index: time for time, index in deliveries(make_network(latency=exponential(0.05)), sends)}
-    seen = deliveries(make_network(latency=exponential(0.05), fifo=True), sends)
-    for source in (0, 1):
-        order = [index for _, index in seen if index % 2 == source]
-        assert order == sorted(order)
-    # As late as the latest of those before it on its link, and not later.
-    for time, index in seen:
-        assert time == pytest.approx(max(free[i] for i in range(index % 2, index + 1, 2)))
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -117,73 +78,6 @@ def test_messages_that_are_lost_late_or_queued_arrive_exactly_once(seed, loss, f
     sent_by = np.bincount([row[2] for row in rows], weights=[1 + row[5] for row in rows], minlength=4)
     assert [t.messages for t in network.traffic] == sent_by.tolist()
     np.testing.assert_allclose(sorted((row[0], row[2], row[3]) for row in rows), sorted(s[:3] for s in sends))
-
-
-def test_a_lost_message_is_sent_again_after_the_timeout():
-    rows = []
-    network = make_network(rows=rows, latency=constant(0.01), bandwidth=MB, loss=0.5, resend_timeout_s=0.3)
-    sends = [(100.0 * i, 0, 1, MB // 10) for i in range(500)]
-    for (time, index), row in zip(deliveries(network, sends), rows, strict=True):
-        assert time - sends[index][0] == pytest.approx(0.1 + 0.01 + row[5] * (0.1 + 0.3), abs=1e-6)
-    resends = np.array([row[5] for row in rows])
-    assert resends.mean() == pytest.approx(1.0, abs=5 * np.sqrt(2 / 500))  # geometric: p / (1 - p), variance 2
-    assert network.traffic[0].messages == 500 + resends.sum()
-    assert network.traffic[1].messages == 0
-
-
-@pytest.mark.parametrize("bandwidth", [None, 100 * MB, MB])
-def test_senders_to_one_node_share_its_downlink(bandwidth):
-    count, size = 6, MB
-    network = make_network(bandwidth=bandwidth, downlink=MB, latency=constant(0.5))
-    seen = deliveries(network, [(0.0, k, 7, size) for k in range(count)])
-    assert [index for _, index in seen] == list(range(count))
-    assert seen[-1][0] == pytest.approx(0.5 + count * size / MB, rel=0.01)
-    gaps = np.diff([time for time, _ in seen])
-    np.testing.assert_allclose(gaps, size / MB, rtol=1e-9)
-
-
-def test_a_downlink_serves_first_what_comes_first():
-    network = make_network(downlink=MB, bandwidth=10 * MB, latency=exponential(1.0))
-    alone = deliveries(make_network(bandwidth=10 * MB, latency=exponential(1.0)), [(0.0, k, 7, MB) for k in range(6)])
-    seen = deliveries(network, [(0.0, k, 7, MB) for k in range(6)])
-    assert [index for _, index in seen] == [index for _, index in alone]
-
-
-def test_a_downlink_that_is_wide_enough_costs_nothing_more():
-    sends = [(0.0, 0, 7, MB), (3.0, 1, 7, MB), (6.0, 2, 7, MB)]
-    narrow = deliveries(make_network(bandwidth=MB, downlink=MB), sends)
-    assert narrow == deliveries(make_network(bandwidth=MB), sends)
-
-
-def test_messages_from_one_node_share_its_uplink():
-    seen = deliveries(make_network(uplink=MB), [(0.0, 0, k, MB) for k in range(1, 6)])
-    assert [time for time, _ in seen] == pytest.approx([1.0, 2.0, 3.0, 4.0, 5.0])
-    both = deliveries(make_network(uplink=MB), [(0.0, 0, 2, MB), (0.0, 1, 2, MB)])
-    assert [time for time, _ in both] == pytest.approx([1.0, 1.0]), "everybody has an uplink of their own"
-
-
-def test_a_slow_link_leaves_the_uplink_to_others():
-    seen = deliveries(make_network(bandwidth=MB, uplink=10 * MB), [(0.0, 0, k, MB) for k in range(1, 6)])
-    assert [time for time, _ in seen] == pytest.approx([1.0, 1.1, 1.2, 1.3, 1.4])
-
-
-def test_a_message_to_an_offline_client_waits_or_is_refused():
-    network = make_network(outages={1: [Outage(1.0, 5.0)]}, latency=constant(0.5), resend_timeout_s=0.25)
-    clock, seen = network.clock, []
-    clock.call_at(0.6, lambda: network.send(0, 1, 10, lambda: seen.append(("waited", clock.now))))
-    refused = lambda: seen.append(("refused", clock.now))  # noqa: E731
-    clock.call_at(0.7, lambda: network.send(0, 1, 10, lambda: seen.append(("never", clock.now)), refused))
-    clock.call_at(0.4, lambda: network.send(0, 1, 10, lambda: seen.append(("came", clock.now)), refused))
-    clock.run()
-    assert [name for name, _ in seen] == ["came", "refused", "waited"]
-    assert [time for _, time in seen] == pytest.approx([0.9, 1.2 + 0.25, 5.0])
-    assert network.messages == 3
-
-
-def test_a_message_to_a_client_that_left_is_dropped_and_its_bytes_are_counted():
-    network = make_network(outages={1: [Outage(1.0, math.inf, crash=True)]}, latency=constant(2.0))
-    assert deliveries(network, [(0.0, 0, 1, 10), (0.0, 0, 2, 10)]) == [(2.0, 1)]
-    assert network.bytes_sent == 20
 
 
 @pytest.mark.parametrize(

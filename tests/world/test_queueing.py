@@ -77,7 +77,7 @@ def test_clients_cycle_at_their_own_pace_if_none_waits(latency, loss):
     assert_mean(stale[100:], K - 1)
 
 
-@pytest.mark.parametrize("load", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("load", [0.5, 2.0])
 def test_a_server_that_works_on_each_update_is_a_queue_with_finitely_many_sources(load):
     service_s = load * MEAN_S / K
     world = make_world(K, topology="complete", jitter=exponential(1.0), seed=7)
@@ -115,7 +115,7 @@ def test_a_downlink_that_is_shared_fairly_is_a_station_of_processor_sharing(jitt
     assert_mean(between([row[0] for row in rows]), service_s / (1.0 - idle))
 
 
-@pytest.mark.parametrize("clients", [2, 8, 32])
+@pytest.mark.parametrize("clients", [2, 8])
 def test_sync_takes_the_mean_of_the_maximum(clients):
     """The maximum of K exponential times has the mean 1 + 1/2 + ... + 1/K of theirs."""
     world = make_world(clients, jitter=exponential(1.0), seed=3)

@@ -25,57 +25,58 @@ def test_a_client_is_a_simpy_process():
     assert (seen, process.is_alive, clock.active_process) == ([process], False, None)
 
 
-def test_a_process_waits_for_any_and_for_all_of_several_events():
-    clock, seen = Clock(), []
-
-    def client():
-        slow, fast = clock.timeout(2.0, "slow"), clock.timeout(1.0, "fast")
-        first = yield slow | fast
-        seen.append((clock.now, list(first.values())))
-        both = yield slow & fast
-        seen.append((clock.now, sorted(both.values())))
-        yield clock.any_of([clock.timeout(1.0), clock.event()])
-        yield clock.all_of([clock.timeout(0.5), clock.timeout(1.0)])
-
-    clock.start(client())
-    clock.run()
-    assert seen == [(1.0, ["fast"]), (2.0, ["fast", "slow"])]
-    assert clock.now == 4.0
+def waits(env, seen):
+    """Wait for any and for all of several events, and for another process."""
+    slow, fast = env.timeout(2.0, "slow"), env.timeout(1.0, "fast")
+    seen.append(list((yield slow | fast).values()))
+    seen.append(sorted((yield slow & fast).values()))
+    yield env.any_of([env.timeout(1.0), env.event()])
+    yield env.all_of([env.timeout(0.5), env.timeout(1.0)])
+    seen.append((yield env.process(iter_of(env, seen))))
 
 
-def test_a_process_waits_for_another_and_takes_its_result():
-    clock, seen = Clock(), []
-
-    def work():
-        yield clock.timeout(2.0)
-        return "result"
-
-    def client():
-        seen.append((yield clock.start(work())))
-
-    clock.start(client())
-    clock.run()
-    assert (seen, clock.now) == (["result"], 2.0)
-
-
-def test_a_process_is_interrupted_while_it_waits():
-    clock, seen = Clock(), []
+def interrupts(env, seen):
+    """Interrupt a process while it waits; its timeout still happens."""
 
     def work():
         try:
-            yield clock.timeout(10.0)
+            yield env.timeout(10.0)
         except simpy.Interrupt as interrupt:
-            seen.append((clock.now, interrupt.cause))
-            yield clock.timeout(1.0)
+            seen.append((env.now, interrupt.cause))
+            yield env.timeout(1.0)
 
-    def server(process):
-        yield clock.timeout(3.0)
-        process.interrupt("stale")
+    process = env.process(work())
+    yield env.timeout(3.0)
+    process.interrupt("stale")
 
-    clock.start(server(clock.start(work(), 0)))
-    clock.run()
-    assert seen == [(3.0, "stale")]
-    assert clock.now == 10.0  # the timeout still happens, and nothing waits for it
+
+def shares(env, seen):
+    """Share a resource in turn, and hand messages over by a store."""
+    resource, store = simpy.Resource(env, 1), simpy.Store(env, capacity=1)
+
+    def client(me):
+        with resource.request() as request:
+            yield request | env.timeout(1.5)
+            seen.append((me, env.now, request.triggered))
+            yield env.timeout(2.0)
+        yield store.put(me)
+
+    for me in range(2):
+        env.process(client(me))
+    for _ in range(2):
+        seen.append((env.now, (yield store.get())))
+
+
+@pytest.mark.parametrize("tool", [waits, interrupts, shares])
+def test_tools_of_simpy_do_the_same_on_the_clock_as_on_its_environment(tool):
+    played = []
+    for env in (simpy.Environment(), Clock()):
+        seen = []
+        env.process(tool(env, seen))
+        env.run()
+        played.append((seen, env.now))
+    assert played[0] == played[1]
+    assert played[0][0]
 
 
 def test_an_interrupt_that_is_not_caught_ends_the_run_with_its_client():
@@ -88,42 +89,6 @@ def test_an_interrupt_that_is_not_caught_ends_the_run_with_its_client():
     clock.call_at(1.0, lambda: process.interrupt("stale"))
     with pytest.raises(RunError, match=r"^client 4, virtual time 1 s: Interrupt: Interrupt\('stale'\)"):
         clock.run()
-
-
-def test_processes_share_a_resource_in_turn():
-    clock, seen = Clock(), []
-    resource = simpy.Resource(clock, 1)
-
-    def client(me):
-        with resource.request() as request:
-            yield request | clock.timeout(1.5)
-            seen.append((me, clock.now, request.triggered))
-            yield clock.timeout(2.0)
-
-    for me in range(2):
-        clock.start(client(me), me)
-    clock.run()
-    assert seen == [(0, 0.0, True), (1, 1.5, False)]
-    assert clock.now == 3.5
-
-
-def test_a_store_hands_messages_over_in_order():
-    clock, seen = Clock(), []
-    store = simpy.Store(clock, capacity=1)
-
-    def producer():
-        for number in range(3):
-            yield store.put(number)
-
-    def consumer():
-        for _ in range(3):
-            yield clock.timeout(1.0)
-            seen.append((clock.now, (yield store.get())))
-
-    clock.start(producer())
-    clock.start(consumer())
-    clock.run()
-    assert seen == [(1.0, 0), (2.0, 1), (3.0, 2)]
 
 
 def test_simpys_own_steps_handle_calls_too():
