@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5908,
     "world": 5308,
 }
-MOST_LINES = {"core": 61898, "all": 90229, "tests": 64853}
+MOST_LINES = {"core": 61898, "all": 90229, "tests": 64322}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from simfl.errors import ScenarioError
 from simfl.papers.without_replacement.passing import PassedModels
 from simfl.plots.style import SERVER_STEPS
 from simfl.tape import Tape
-from simfl.world.availability import Outage, RandomOutages
+from simfl.world.availability import Outage
 from simfl.world.compute import Slowdown
 from simfl.world.links import LinkModel
 from tests.helpers import (
@@ -152,20 +152,6 @@ def test_online_clients_make_updates(kind, options, data, topology, seed):
         assert min(spent.computed_s(k), spent.waited_s(k), spent.communicated_s(k)) >= -1e-9
         total = spent.computed_s(k) + spent.waited_s(k) + spent.communicated_s(k) + world.availability.offline_s(k, 8.0)
         assert total == pytest.approx(8.0), "nothing counts twice, and nothing is left out"
-
-
-@pytest.mark.slow(every=6)
-@every
-def test_random_churn_stops_no_client_permanently(kind, options):
-    num_clients = 6
-    churn = RandomOutages(exponential(1.0), exponential(0.3))
-    world = make_world(
-        num_clients, jitter=lognormal(0.3), links=ROUGH_LINKS, random_outages=dict.fromkeys(range(num_clients), churn)
-    )
-    _, rows = run_without_numbers(kind, world, until=20.0, **options)
-    for k in range(num_clients):
-        made = [row[0] for row in rows if row[1] == k]
-        assert max(np.diff([0.0, *made, 20.0])) < 10.0
 
 
 @every

@@ -83,14 +83,6 @@ def test_receivers_are_uniform_and_independent_or_a_regular_graph():
     assert random_receivers(1, 2, generator) == [[]]
 
 
-def test_oracle_keeps_the_mean_of_all_models_and_local_does_not():
-    begin = targets(10)
-    for graph, exact in (("oracle", True), ("local", False)):
-        _, models = after("epidemic", 10, 6, step=0.0, models=begin, graph=graph, peers=3)
-        assert np.allclose(models.mean(axis=0), begin.mean(axis=0), atol=1e-6) == exact
-        assert np.linalg.norm(models - models.mean(axis=0)) < 0.05 * np.linalg.norm(begin - begin.mean(axis=0))
-
-
 def test_a_round_ends_when_the_models_of_its_senders_are_there():
     """Times of all updates equal a loop over rounds, with random computing times and one latency."""
     count, latency, durations = 6, 3e-3, {k: [] for k in range(6)}

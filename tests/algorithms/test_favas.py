@@ -10,7 +10,7 @@ from simfl.errors import ScenarioError
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.algorithms.test_fedavg import change
-from tests.helpers import Lab, constant, lognormal, make_problem, make_world, run_algorithm
+from tests.helpers import Lab, constant, make_problem, make_world, run_algorithm
 from tests.helpers import run_without_numbers as run
 
 SPEEDS = [1.0, 1.3, 2.1, 0.5, 3.3, 9.7]
@@ -75,33 +75,6 @@ def test_models_and_times_equal_an_event_loop_by_hand(divisor, latency):
     np.testing.assert_allclose(watched.model, w, rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("divisor", ["expected", "actual"])
-def test_progress_is_one_step_on_average_whatever_the_speed(divisor):
-    """The mean of E / alpha over a client's answers is 1 within four standard errors, after the first of them."""
-    speeds, taken = [0.2, 0.5, 1.0, 2.0, 5.0, 10.0], [[] for _ in range(6)]
-
-    def watch(algorithm):
-        interrupt = algorithm.interrupt
-
-        def interrupted(client):
-            content, steps, came = interrupt(client)
-            count, some, total = algorithm.history[client]
-            alpha = (total + steps) / (count + 1) if divisor == "expected" else (some + 1) / (count + 1) * steps
-            taken[client].append((steps, steps / alpha if steps else 0.0))
-            return content, steps, came
-
-        algorithm.interrupt = interrupted
-
-    world = make_world(6, speeds=speeds, jitter=lognormal(0.3), links=LinkModel(latency=constant(3e-3)))
-    run("favas", world, until=300.0, prepare=watch, steps=[20] * 6, fraction=0.34, period=0.02, divisor=divisor)
-    mean_steps = [np.mean([steps for steps, _ in one]) for one in taken]
-    assert mean_steps[0] > 15 * mean_steps[5]
-    for one in taken:
-        shares = np.array([share for _, share in one[200:]])
-        assert abs(shares.mean() - 1.0) < 4.0 * shares.std() / np.sqrt(len(shares)) + 1e-9
-
-
 def test_a_client_that_has_all_its_steps_waits_and_one_that_has_none_releases_nothing():
     algorithm, rows = run(
         "favas", make_world(4, speeds=[1, 1, 1, 90]), until=2.05, period=0.1, fraction=1.0, steps=[3] * 4
@@ -139,22 +112,6 @@ def test_wrong_options_are_refused(options, line):
     with pytest.raises(ScenarioError) as caught:
         simfl.load({"data": "digits", "clients": 4, "stop": {"updates": 2}, "algorithm": {"kind": "favas", **options}})
     assert line in str(caught.value)
-
-
-@pytest.mark.parametrize("fraction", [1.0, 0.25])
-def test_requests_leave_a_period_after_the_step_whoever_has_its_model(fraction):
-    """Between two steps are the period, a request and an answer; with `fraction: 1` all clients wait for the model."""
-    period, latency = 0.05, 4e-3
-    world = make_world(4, links=LinkModel(latency=constant(latency)))
-    steps = []
-
-    def watch(algorithm):
-        step = algorithm._step
-        algorithm._step = lambda: (steps.append(world.clock.now), step())[1]
-
-    run("favas", world, until=1.0, prepare=watch, period=period, fraction=fraction, steps=[100] * 4)
-    assert len(steps) > 10
-    np.testing.assert_allclose(np.diff([0.0, *steps]), period + 2 * latency)
 
 
 def test_a_period_shorter_than_every_mini_batch_ends_the_run_and_says_so(without_numbers, tmp_path, monkeypatch):

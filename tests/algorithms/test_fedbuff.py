@@ -256,13 +256,3 @@ def test_contradictory_scenarios_are_rejected(changes, message):
     with pytest.raises(ScenarioError) as caught:
         scenario(**changes)
     assert message in str(caught.value)
-
-
-def test_epochs_count_the_steps_of_rounds(tmp_path):
-    import simfl
-
-    result = simfl.run(scenario(privacy={}, stop={"updates": None, "epochs": 3.0}), out=tmp_path, run_id="epochs")
-    examples = result.updates["sample_size"].sum()
-    total = result.clients["samples"].sum()
-    assert result.metrics["epochs"].iloc[-1] == pytest.approx(examples / total)
-    assert 3.0 <= examples / total < 3.2

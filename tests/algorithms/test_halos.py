@@ -166,12 +166,10 @@ def test_halos_is_ahead_of_asynchronous_local_sgd_and_that_of_diloco(tmp_path):
         for row in content["regions"]["bandwidth"]
     ]  # messages of 650 parameters take as long
     times_s = []
-    for seed in range(2):
-        times_s.append([])
-        for algorithm in algorithms:
-            run = simfl.run(from_mapping({**content, "seed": seed, "algorithm": algorithm}), out=tmp_path)
-            assert run.metrics["test_loss"].iloc[-1] <= 0.5
-            times_s[-1].append(run.manifest.time_s)
-    halos, other, diloco = np.array(times_s).T
-    assert (other / halos).min() > 1.3
-    assert (diloco / other).min() > 2
+    for algorithm in algorithms:
+        run = simfl.run(from_mapping({**content, "algorithm": algorithm}), out=tmp_path)
+        assert run.metrics["test_loss"].iloc[-1] <= 0.5
+        times_s.append(run.manifest.time_s)
+    halos, other, diloco = times_s
+    assert other > 1.3 * halos
+    assert diloco > 2 * other

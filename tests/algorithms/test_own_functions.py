@@ -20,14 +20,6 @@ def scenario(*changes):
     return load(FILE, [*SHORT, *changes])
 
 
-@pytest.mark.slow
-def test_messages_of_all_coordinates_give_dpsgd(tmp_path):
-    choco = run(scenario("algorithm.options={share: 1.0, gamma: 1.0}"), out=tmp_path)
-    plain = run(scenario("algorithm={kind: decentralized_sgd, step_size: 0.3, batch_size: 16}"), out=tmp_path)
-    for column in ("test_loss", "train_loss", "consensus_distance"):
-        np.testing.assert_allclose(choco.metrics[column], plain.metrics[column], rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("window", [7, 64])
 def test_results_do_not_depend_on_the_window(tmp_path, window):
     whole = run(scenario(), out=tmp_path)

@@ -13,23 +13,12 @@ from tests.helpers import (
     Lab,
     batch_gradient,
     constant,
-    lognormal,
     make_problem,
     make_training,
     make_world,
     run_algorithm,
     run_without_numbers,
 )
-
-
-def trained(problem, num_clients, rounds=12, step_size=1.0):
-    world = make_world(num_clients, jitter=lognormal(0.3)) if num_clients > 1 else single()
-    with Lab(problem) as lab:
-        training = lab.training(step_size=step_size)
-        algorithm, rows = run_algorithm("sync_sgd", world, lab.tape, training, updates=rounds * num_clients)
-        assert algorithm.rounds == rounds
-        assert sum(row[5] for row in rows) == rounds * 320
-        return lab.tape.values(algorithm.models())[0], training.initial
 
 
 def single():
@@ -41,19 +30,6 @@ def single():
     world = make_world(2)
     world.topology = Topology.from_graph(nx.empty_graph(1))
     return world
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"sampling": "poisson", "clipping_norm": 0.8}, {"l2": 0.02}],
-    ids=["plain", "clipped", "l2"],
-)
-def test_many_workers_equal_one_with_all_their_batches(options):
-    """Eight workers with batches of 40 examples equal one worker with the same 320 examples in a batch."""
-    many, initial = trained(make_problem(8, batch_size=40, **options), 8)
-    one, _ = trained(make_problem(1, batch_size=320, **options), 1)
-    assert np.abs(one - initial).max() > 0.1
-    np.testing.assert_allclose(many, one, rtol=0, atol=2e-6)
 
 
 def test_a_learner_that_left_no_longer_counts_and_one_that_crashed_computes_again():

@@ -66,28 +66,6 @@ def test_samples_are_uniform_and_do_not_depend_on_who_else_is_present():
     assert np.abs(times / rounds - 1 / 7).max() < 5 * np.sqrt(6 / 49 / rounds)
 
 
-def spread(kind, count, rounds, **options):
-    """Return the distance of models from their mean relative to its start, after rounds without steps."""
-    tape, training = Tape(NumpyExecutor(D), window=50), make_training([64] * count, d=D, step_size=0.0)
-    begin = np.random.default_rng(0).standard_normal((count, D))
-
-    def prepare(algorithm):
-        algorithm.model = [algorithm.tape.constant(row) for row in begin]
-        if kind == "teleportation":
-            algorithm._begun = [algorithm.tape.constant(row) for row in begin[: algorithm.active]]
-
-    algorithm, _ = run_algorithm(
-        kind, make_world(count), tape, training, until=(rounds + 0.5) * BATCH_S, prepare=prepare, **options
-    )
-    models = tape.values(algorithm.models())
-    return np.linalg.norm(models - models.mean(axis=0)) / np.linalg.norm(begin - begin.mean(axis=0))
-
-
-def test_mixing_takes_as_long_as_among_the_active_clients():
-    assert spread("teleportation", 40, 3, active=8) < 1e-6, "one-peer graphs of 8 mix in three rounds"
-    assert spread("decentralized_sgd", 40, 3) > 0.3
-
-
 def test_models_outlive_clients_that_leave_and_late_ones_take_part():
     rough = LinkModel(latency=exponential(2e-3), loss=0.2, resend_timeout_s=0.02)
     outages = {k: [Outage(0.1 * k, np.inf, crash=True)] for k in range(1, 5)} | {6: [Outage(0.0, 0.3)]}

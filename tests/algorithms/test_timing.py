@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 
-from simfl.world.availability import Outage
 from simfl.world.compute import Slowdown
 from simfl.world.links import LinkModel
 from tests.helpers import constant, make_training, make_world, run_without_numbers
@@ -107,26 +106,6 @@ def test_adpsgd_by_messages_overlaps_the_exchange_with_the_gradient(rule, link, 
     for k in range(8):
         made = sum(row[1] == k for row in rows)
         assert algorithm.times.communicated_s(k) == pytest.approx(made * (periods[k] - computing[k]), abs=1e-12)
-
-
-def test_a_slowdown_applies_to_computations_that_begin_in_its_window():
-    window = Slowdown(4.0, frozenset(range(8)), start_s=0.010, end_s=0.030)
-    world = make_world(8, slowdowns=[window], seconds_per_example=SECONDS)
-    _, rows = run_without_numbers("sync_sgd", world, training=TRAINING, updates=8 * 5)
-    # Batches of 8 ms begin at 0, 8 (not yet slow), 16 (slow: 32 ms), 48, 56.
-    assert sorted({round(row[0], 9) for row in rows}) == [0.008, 0.016, 0.048, 0.056, 0.064]
-
-
-def test_offline_time_is_counted():
-    outages = {1: [Outage(0.100, 0.150)], 2: [Outage(0.2, 0.3, crash=True)], 5: [Outage(0.0, 0.05)]}
-    world = make_world(8, outages=outages, links=LINKS["both"], seconds_per_example=SECONDS, speeds=SPEEDS)
-    algorithm, _ = run_without_numbers("sync_sgd", world, training=TRAINING, updates=8 * 40)
-    for k in range(8):
-        spent = algorithm.times
-        away = world.availability.offline_s(k, world.clock.now)
-        assert away == pytest.approx(sum(o.end_s - o.start_s for o in outages.get(k, [])))
-        total = spent.computed_s(k) + spent.waited_s(k) + spent.communicated_s(k) + away
-        assert total == pytest.approx(world.clock.now)
 
 
 def rate(kind, num_clients, slowdowns, horizon, **options):

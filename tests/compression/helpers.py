@@ -1,8 +1,5 @@
 """Compressors in float64, as papers write them; random numbers are those of a key."""
 
-import math
-import random
-
 import jax
 import numpy as np
 
@@ -10,26 +7,6 @@ from simfl.compression.compressors.moniqua import Moniqua
 from simfl.compression.compressors.qsgd import Qsgd
 from simfl.compression.compressors.random_k import RandomK
 from simfl.compression.compressors.top_k import TopK
-from simfl.runs.runner import prepare, resume, run
-from tests.helpers import run_until
-from tests.test_reproducibility import check_equal
-
-
-def check_repeats(scenario, name, folder):
-    """Check that a run is the same with another window and after an interruption; return it, and what was resumed.
-
-    Args:
-        scenario: (name, window) -> the scenario.
-        name: names the moment of the interruption, too.
-        folder: of the results.
-    """
-    whole, events = run_until(prepare(scenario(name)), math.inf, folder)
-    check_equal(whole, run(scenario(name, window=7), out=folder))
-    cut, _ = run_until(prepare(scenario(name)), random.Random(name).randint(events // 4, events), folder)
-    assert cut.status == "interrupted"
-    resumed = resume(cut.folder)
-    check_equal(whole, resumed)
-    return whole, resumed
 
 
 def wrapped(x, modulus):

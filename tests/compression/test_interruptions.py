@@ -1,4 +1,4 @@
-"""Compressed runs that are interrupted 200 times resume with their memories, those in flight included."""
+"""Compressed runs are the same at any window, and resume with their memories, those in flight included."""
 
 import math
 import random
@@ -6,7 +6,7 @@ import random
 import pytest
 
 from simfl.runs import checkpoint, intervals
-from simfl.runs.runner import prepare, resume
+from simfl.runs.runner import prepare, resume, run
 from simfl.scenario import loads
 from tests.helpers import run_until
 from tests.runs.test_checkpoint import equal
@@ -31,24 +31,31 @@ WAYS = {
     "ecd": ("decentralized_sgd", "{kind: qsgd, levels: 64, scheme: ecd}"),
     "pairs": ("adpsgd, pairing: everyone", "{kind: random_k, share: 0.3, gamma: 0.3}"),
     "gossip": ("gossip_learning", "{kind: sign, gamma: 0.3}"),
+    "pairs that squeeze": ("adpsgd", "{kind: random_k, share: 0.3, scheme: deep_squeeze, gamma: 0.2}"),
+    "overlap": ("sgp, overlap: 2", "{kind: sign, scheme: deep_squeeze, gamma: 0.2}"),
+    "dcd": ("decentralized_sgd", "{kind: sign, scheme: dcd}"),
     "push-sum": ("sgp", "{kind: top_k, share: 0.3, gamma: 0.3}"),
     "error_feedback": ("fedbuff, buffer_size: 2", "{kind: random_k, share: 0.3, downlink: true}"),
     "ef21": ("async_sgd", "{kind: qsgd, scheme: ef21, downlink: true}"),
 }
-TIMES = 12
+TIMES = 6
 
 
-def scenario(name):
+def scenario(name, window="auto"):
     algorithm, compression = WAYS[name]
     changes = [f"algorithm={{kind: {algorithm}, batch_size: 4}}", f"compression={compression}"]
+    changes += [f"execution.window={window}"]
+    if name != "error_feedback":  # noise in windows
+        changes += ["privacy={mechanism: gaussian, noise_multiplier: 0.5, accountant: renyi}"]
     return loads(SCENARIO, name, overrides=changes)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
-def test_a_run_that_is_interrupted_at_12_moments_ends_with_the_same_tables_and_models(name, tmp_path):
+def test_a_run_at_another_window_or_interrupted_at_moments_ends_with_the_same_tables_and_models(name, tmp_path):
     """Each interruption leaves a checkpoint in the folder, from which the next run goes on."""
     whole, events = run_until(prepare(scenario(name)), math.inf, tmp_path)
+    assert equal(run(scenario(name, window=7), out=tmp_path), whole)
     moments = sorted(random.Random(name).sample(range(5, events - 1), TIMES))
     cut, _ = run_until(prepare(scenario(name)), moments[0], tmp_path)
     stopped_s = [cut.manifest.time_s]

@@ -10,12 +10,11 @@ from simfl.accounts.network import network
 from simfl.compression.base import CompressionPlan
 from simfl.compression.compressors.top_k import TopK
 from simfl.compression.schemes import PAIRWISE
-from simfl.runs.runner import prepare
 from simfl.scenario import loads
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
-from tests.compression.helpers import check_repeats, compressed
+from tests.compression.helpers import compressed
 from tests.compression.test_runs import PRIVATE
 from tests.compression.test_schemes import COMPRESSORS, EXAMPLES, SEED, D, Data, key_of
 from tests.helpers import NumpyExecutor, exponential, lognormal, make_training, make_world, run_algorithm
@@ -219,14 +218,6 @@ def scenario(name, window="auto", compression=True):
     changes = [f"algorithm={algorithm}", f"execution.window={window}"]
     changes += [f"compression={compressor}", "compression.gamma=0.2"] if compression else []
     return loads(rough("adpsgd-messages").to_yaml(), "rough", overrides=changes)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", WAYS)
-def test_runs_repeat_themselves_at_any_window_and_after_an_interruption(name, tmp_path):
-    whole, _ = check_repeats(scenario, name, tmp_path)
-    assert set(whole.messages["bytes"]) == {prepare(scenario(name)).training.compression.bytes}
-    assert np.isfinite(whole.clients["epsilon"].astype(float)).all()
 
 
 @pytest.mark.slow(but=["choco-sgp"])

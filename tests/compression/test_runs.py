@@ -7,9 +7,8 @@ import pytest
 from simfl.accounts.network import network
 from simfl.runs.runner import prepare, run
 from simfl.scenario import loads
-from tests.compression.helpers import check_repeats, compressed
+from tests.compression.helpers import compressed
 from tests.helpers import batch_examples, softmax_gradient
-from tests.test_reproducibility import rough
 
 SCENARIO = """
 name: short
@@ -28,15 +27,6 @@ PRIVATE = "privacy={mechanism: gaussian, clipping_norm: 1.0, noise_multiplier: 1
 
 def scenario(*changes):
     return loads(SCENARIO, "short", overrides=changes)
-
-
-@pytest.mark.slow
-def test_messages_of_all_coordinates_give_the_algorithm_without_compression(tmp_path):
-    plain = run(scenario(), out=tmp_path)
-    for more in ("gamma: 1.0", "scheme: dcd", "scheme: ecd", "scheme: direct"):
-        all_sent = run(scenario(f"compression={{kind: top_k, share: 1.0, {more}}}"), out=tmp_path)
-        for column in ("test_loss", "train_loss", "consensus_distance"):
-            np.testing.assert_allclose(all_sent.metrics[column], plain.metrics[column], rtol=2e-4, atol=2e-6)
 
 
 @pytest.mark.slow(but=["qsgd"])
@@ -62,27 +52,6 @@ def test_a_run_computes_the_listing_with_the_keys_of_its_seed(compression, tmp_p
     with np.load(made.folder / "client_models.npz") as file:
         values = np.concatenate([file[name].reshape(count, -1) for name in file.files], axis=1)
     np.testing.assert_allclose(values, models, atol=2e-5)
-
-
-ROUGH = {
-    "qsgd": "{kind: qsgd, levels: 4, gamma: 0.3}",
-    "dcd": "{kind: sign, scheme: dcd}",
-    "deep_squeeze": "{kind: top_k, share: 0.1, scheme: deep_squeeze, gamma: 0.2}",
-}
-
-
-def compressed_rough(name, window="auto"):
-    text = rough("decentralized_sgd", window=window).to_yaml()
-    return loads(text, "rough", overrides=[f"compression={ROUGH[name]}"])
-
-
-@pytest.mark.slow(but=["choco"])
-@pytest.mark.parametrize("name", ROUGH)
-def test_runs_repeat_themselves_at_any_window_and_after_an_interruption(name, tmp_path):
-    """Clients join late, leave, crash and lose messages; noise is drawn."""
-    whole, again = check_repeats(compressed_rough, name, tmp_path)
-    assert again.manifest.extra["models"] == whole.manifest.extra["models"]
-    assert whole.messages["bytes"].nunique() == (1 if name == "deep_squeeze" else 2), "late clients are sent all"
 
 
 def test_bytes_are_those_of_the_compressor_and_times_follow(tmp_path):

@@ -140,16 +140,6 @@ def test_choco_gossip_converges_linearly_at_the_rate_of_the_theorem(kind):
     assert (errors / errors[0] <= promised * (1 + 1e-6)).all()
 
 
-@pytest.mark.slow
-def test_choco_gossip_reaches_a_consensus_and_messages_without_memory_do_not():
-    choco = distances("choco", TopK(0.25), 0.3, 250).sum(axis=1)
-    assert choco[-1] < 1e-4 * choco[0]
-    rates = choco[50::50] / choco[:-50:50]
-    assert (rates < 0.5).all(), "linearly: by a factor in every 50 rounds"
-    direct = distances("direct", TopK(0.25), 0.3, 250)[:, 0]
-    assert direct[-1] > 0.05 * direct[0]
-
-
 @pytest.mark.parametrize("bits", [1, 4])
 def test_moniqua_finds_every_vector_within_theta_and_no_vector_beyond(bits):
     compressor = Moniqua(theta=0.5, bits_each=bits)
@@ -166,12 +156,6 @@ def test_moniqua_finds_every_vector_within_theta_and_no_vector_beyond(bits):
     np.testing.assert_allclose(
         far + np.asarray(compressor.near(message, far)) - x, modulus, atol=delta * modulus + 1e-4
     )
-
-
-@pytest.mark.slow
-def test_moniqua_gossip_ends_as_near_to_consensus_as_its_grid():
-    fine, coarse = (distances("moniqua", Moniqua(8.0, bits), 1.0, 100)[:, 0] for bits in (12, 6))
-    assert fine[-1] < 1e-3 * coarse[-1] < 1e-2 * coarse[0]
 
 
 @pytest.mark.slow(but=["late"])
