@@ -1,7 +1,7 @@
 """Account for what every observer of a network learned about every client.
 
 The world of a scenario is played without arithmetic (`simfl.accounts.replay`); every message is recorded as a linear
-form of noisy gradients. `simfl.privacy.network` computes what an observer learns from the messages to it. The ledger's
+form of noisy gradients. `simfl.accounts.views` computes what an observer learns from the messages to it. The ledger's
 account of each client is that of an observer that sees everything that the client ever sent. The smaller epsilon of the
 two is certified.
 """
@@ -20,20 +20,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simfl.accounts.exact import Residues, rank_modulo
+from simfl.accounts.knowledge import MOST_ENTRIES, Sight
 from simfl.accounts.replay import Replay
+from simfl.accounts.tables import write_knowledge
+from simfl.accounts.views import View, error_of, recovered, rounding_of, unexplained
 from simfl.assembly.assemble import assemble
 from simfl.assembly.own import opened
 from simfl.assembly.setup import NOTHING_OWN, Own, Setup
 from simfl.errors import ScenarioError
 from simfl.privacy.assumptions import assumptions_of_view
-from simfl.privacy.exact import Residues, rank_modulo
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.network import View, error_of, recovered, rounding_of, unexplained
 from simfl.privacy.releases import Releases
 from simfl.privacy.terms import OF_HOLDERS
-from simfl.records.knowledge import write_knowledge
 from simfl.scenario import Scenario, from_mapping, load
-from simfl.tape.knowledge import MOST_ENTRIES, Sight
 from simfl.threads import one_thread
 
 Sees = Literal["messages", "neighbor_sums"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simfl.accounts.knowledge import Knowledge, KnowledgeTape, Listener
 from simfl.algorithms import Algorithm
 from simfl.assembly.assemble import build_algorithm
 from simfl.assembly.cohorts import refuse_cohorts
@@ -13,7 +14,6 @@ from simfl.privacy.releases import Releases
 from simfl.runs.context import tally
 from simfl.runs.endings import NEVER, ended_by, last_update
 from simfl.runs.evaluations import goals_of
-from simfl.tape.knowledge import Knowledge, KnowledgeTape, Listener
 
 
 class Replay:

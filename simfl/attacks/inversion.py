@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from simfl.accounts.network import Network, Observer
+from simfl.accounts.views import recovered
 from simfl.attacks.adversary import listen, positions_in
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
@@ -37,7 +38,6 @@ from simfl.models.base import Array
 from simfl.models.layered import AbstractNetwork
 from simfl.models.layers import Dense
 from simfl.privacy import checks
-from simfl.privacy.network import recovered
 from simfl.records.attacks import Inversion, Reconstructed
 from simfl.scenario import Scenario
 from simfl.streams import Streams

@@ -185,7 +185,7 @@ class ViewScorer:
     """The view A g + B xi of all noisy gradients at a node, the server or all links.
 
     Every message is a sum of releases, in which each gradient comes with its noise. So the view is A r with r the
-    releases (`simfl.privacy.network`). Let M = A^T (B B^T)^+ A. Let d_j be the contribution of canary j to the client's
+    releases (`simfl.accounts.views`). Let M = A^T (B B^T)^+ A. Let d_j be the contribution of canary j to the client's
     gradients in its direction (its clipped norm times the number of its copies in each batch, or times the probability
     of being in it if batches are secret). The score is
 

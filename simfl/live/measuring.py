@@ -16,10 +16,10 @@ import numpy as np
 
 from simfl.assembly.setup import Setup
 from simfl.live.fitting import Line, Pace, fit_line, fit_pace
+from simfl.live.single import SingleClient
 from simfl.live.transport import Transport
 from simfl.records.folder import versions
 from simfl.tape.problem import Batches
-from simfl.tape.single import SingleClient
 
 #: Sizes of the measured mini-batches, as multiples of the scenario's.
 SHARES = (0.25, 0.5, 1.0, 2.0, 4.0)

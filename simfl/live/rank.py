@@ -31,12 +31,12 @@ from simfl.live.measuring import measure_gradients, measure_links, measure_shift
 from simfl.live.mpi import MpiWire, clock_offset_s, polite_barrier
 from simfl.live.recording import Outcome, Snapshot, write
 from simfl.live.signs import BEGUN, DONE, STOP, end_with_parent
+from simfl.live.single import SingleClient
 from simfl.live.support import left_out
 from simfl.live.transport import POLL_S, SlowWire, Transport, wake_on_time
 from simfl.live.workers import STATISTICS, UNSIMULATED, WORKERS, Worker
 from simfl.scenario import from_mapping, loads
 from simfl.tape.executor import choose_device
-from simfl.tape.single import SingleClient
 
 #: Time from the moment when all processes are ready to the beginning of the run.
 LEAD_S = 0.2

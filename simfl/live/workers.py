@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.algorithms.base import BatchSizes, Training
+from simfl.live.single import SingleClient
 from simfl.live.transport import Transport, Vector
-from simfl.tape.single import SingleClient
 from simfl.world import World
 from simfl.world.availability import Outcome
 from simfl.world.collectives import fastest, pairs_of

@@ -9,7 +9,6 @@
 - `kernels`: the jitted programs: one window, an evaluation; `inputs`, `evaluation`, `measures`: their data and results.
 - `executor`: the thread that runs the programs at the same time as the world.
 - `journal`: the values that the world has read, for checkpoints.
-- `knowledge`: messages as linear forms of noisy gradients, for accounts of networks.
 """
 
 from simfl.tape.problem import LearningProblem

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from simfl.accounts.network import Network, reconstruct
-from simfl.privacy.network import recovered, rounding_of
+from simfl.accounts.views import recovered, rounding_of
 from simfl.scenario import loads
 
 TEXT = """

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from simfl.accounts.views import View
 from simfl.attacks.audit import Audit
 from simfl.attacks.scorers import ViewScorer, scores_of
 from simfl.errors import ScenarioError
-from simfl.privacy.network import View
 from simfl.scenario import loads
 from tests.attacks.test_audit import no_noise
 

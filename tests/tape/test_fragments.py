@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
+from simfl.accounts.knowledge import KnowledgeTape
 from simfl.tape import Tape
 from simfl.tape.fragments import Fragments
-from simfl.tape.knowledge import KnowledgeTape
 from tests.helpers import Lab, NumpyExecutor, make_problem
 
 D = 11

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from simfl.accounts.knowledge import KnowledgeTape, Listener
 from simfl.errors import RunError
 from simfl.tape import Tape
-from simfl.tape.knowledge import KnowledgeTape, Listener
 from tests.helpers import Lab, NumpyExecutor, make_problem
 
 D = 3

@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.accounts.exact import PRIME, Residues, residues
 from simfl.errors import ScenarioError
 from simfl.privacy.correlated import Correlation, noise_matrix
-from simfl.privacy.exact import PRIME, Residues, residues
 from simfl.tape.recording import NOISE_DRAWS, Gradient, Model, Round, Row, Tape
 
 #: Largest number of entries of the matrices in memory: two gigabytes.

@@ -1,7 +1,7 @@
 """What observers of a network learn about each client, from matrices of messages.
 
-An observer's view is A g + B xi (`simfl.tape.knowledge`). g are gradients of mini-batches; one example changes those in
-a set P by at most Delta_i each. xi are standard normals. With
+An observer's view is A g + B xi (`simfl.accounts.knowledge`). g are gradients of mini-batches; one example changes
+those in a set P by at most Delta_i each. xi are standard normals. With
 
     M = A^T (B B^T)^+ A,   mu^2 = max over P of sum over i, j in P of |M_ij| Delta_i Delta_j,
 

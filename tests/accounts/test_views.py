@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfl.privacy.network import View, error_of, recovered
+from simfl.accounts.views import View, error_of, recovered
 
 ONE = np.array([1.0])
 

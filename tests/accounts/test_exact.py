@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from simfl.privacy.exact import PRIME, rank_modulo, residues
+from simfl.accounts.exact import PRIME, rank_modulo, residues
 
 
 def rank_of_fractions(rows):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from simfl.accounts.knowledge import KnowledgeTape, Listener
 from simfl.errors import ScenarioError
 from simfl.tape import Tape
-from simfl.tape.knowledge import KnowledgeTape, Listener
 from simfl.tape.recording import Model
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
