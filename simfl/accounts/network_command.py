@@ -144,17 +144,18 @@ def _written(report: NetworkReport, out: Path | None) -> list[str]:
     if out is None:
         return []
     from simfl import plots
+    from simfl.accounts import figures as drawing
 
     table = _table(report.pairs, out, TABLE)
     plots.without_a_screen()
     pairs, delta = report.pairs, report.delta
     figures: dict[str, Any] = {
-        "pairs": plots.plot_pairs(pairs, delta),
-        "by-distance": plots.plot_by_distance(pairs, delta),
-        "graph": plots.plot_knowledge(pairs, report.edges, delta),
+        "pairs": drawing.plot_pairs(pairs, delta),
+        "by-distance": drawing.plot_by_distance(pairs, delta),
+        "graph": drawing.plot_knowledge(pairs, report.edges, delta),
     }
     if pairs["time_s"].nunique() > 1:
-        figures["over-time"] = plots.plot_over_time(pairs, delta)
+        figures["over-time"] = drawing.plot_over_time(pairs, delta)
     for name, figure in figures.items():
         plots.save_and_close(figure, out / f"{name}.png")
     return [*table, f"figures: {', '.join(f'{name}.png' for name in figures)}"]

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from tests.tape.test_knowledge import Watcher
 
 import simfl
 from simfl.accounts.knowledge import Listener
@@ -19,6 +18,7 @@ from simfl.privacy.terms import OF_HOLDERS
 from simfl.records import RunFolder
 from simfl.runs.runner import Simulation, prepare
 from simfl.tape.executor import choose_device
+from tests.accounts.test_knowledge import Watcher
 
 
 def scenario(kind="adpsgd", *, clients=6, updates=36, options=None, privacy=None, **changes):

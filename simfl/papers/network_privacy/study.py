@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simfl.accounts.figures import plot_by_distance
 from simfl.accounts.network import Network, network
 from simfl.accounts.views import recovered, rounding_of
 from simfl.papers.drawing import labeled, log_axis, panels
-from simfl.plots import plot_by_distance
 from simfl.plots.style import PALETTE, color_of
 from simfl.records import Run
 from simfl.scenario import from_mapping, load

@@ -5,7 +5,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simfl.plots import plot_by_distance, plot_knowledge, plot_over_time, plot_pairs, save_and_close
+from simfl.accounts.figures import plot_by_distance, plot_knowledge, plot_over_time, plot_pairs
+from simfl.plots import save_and_close
 
 COUNT = 6
 EDGES = pd.DataFrame(
