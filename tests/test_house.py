@@ -72,28 +72,28 @@ MOST_GUESTS = 3
 WEIGHTS = {
     "": 1206,
     "accounts": 2569,
-    "algorithms": 9985,
+    "algorithms": 9837,
     "assembly": 4260,
-    "attacks": 4456,
+    "attacks": 4746,
     "bench": 1344,
     "cli": 2305,
     "compression": 790,
     "data": 3737,
-    "live": 2186,
+    "live": 2308,
     "models": 3452,
-    "papers": 16866,
-    "plots": 1477,
+    "papers": 17014,
+    "plots": 1359,
     "privacy": 4953,
-    "records": 3471,
+    "records": 3299,
     "reports": 2157,
     "robust": 946,
     "runs": 2467,
-    "scenario": 8750,
+    "scenario": 8629,
     "studies": 2248,
     "tape": 5293,
     "world": 5308,
 }
-MOST_LINES = {"core": 60648, "all": 90226, "tests": 64323}
+MOST_LINES = {"core": 60089, "all": 90227, "tests": 64323}
 
 
 @dataclass(frozen=True)

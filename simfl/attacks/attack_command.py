@@ -14,8 +14,8 @@ from simfl.cli.privacy.shared import AsJson, Row, assumed, present, show
 from simfl.cli.shared import Device, Overrides, ScenarioOrRun
 
 if TYPE_CHECKING:
+    from simfl.attacks.results import Inference, Membership
     from simfl.records import Run
-    from simfl.records.attacks import Inference, Membership
     from simfl.scenario import Scenario
 
 Attack = Literal["membership", "inversion"]
@@ -107,11 +107,12 @@ def _make(folder: Path) -> None:
 
 
 def _show_membership(membership: Membership, folder: Path, as_json: bool) -> None:
-    from simfl import plots
-    from simfl.records.attacks import write_tables
+    from simfl.attacks.figures import plot_membership
+    from simfl.attacks.results import write_tables
+    from simfl.plots import save
 
     written = write_tables(folder, {"membership": membership.frame, "roc": membership.roc})
-    written.append(plots.save(plots.plot_membership(membership), folder / "membership.png"))
+    written.append(save(plot_membership(membership), folder / "membership.png"))
     title = f"{membership.subject}: membership inference at delta = {show(membership.delta)}"
     result: dict[str, Any] = {name: getattr(membership, name) for name in ("ceiling", "held_out", "reproduced")}
     result |= {"inferences": list(membership.inferences), "files": [str(file) for file in written]}
@@ -124,15 +125,16 @@ def _show_membership(membership: Membership, folder: Path, as_json: bool) -> Non
 def _invert(
     scenario: Scenario, observer: int | str, client: int, batches: int, device: str | None, folder: Path, as_json: bool
 ) -> None:
-    from simfl import plots
+    from simfl.attacks.figures import plot_inversion
     from simfl.attacks.inversion import MOST_EXAMPLES, invert_run
-    from simfl.records.attacks import write_tables
+    from simfl.attacks.results import write_tables
+    from simfl.plots import save
 
     inversion = invert_run(scenario, observer=observer, client=client, count=batches, device=device)
     written = []
     if inversion.batches:
         written = write_tables(folder, {"inversion": inversion.frame})
-        written.append(plots.save(plots.plot_inversion(inversion), folder / "inversion.png"))
+        written.append(save(plot_inversion(inversion), folder / "inversion.png"))
     rows: list[Row | str] = [
         ("gradients of the client", inversion.gradients, "that are in some message"),
         ("solved for", inversion.solved, f"by {inversion.observer}, from the messages that it received"),
@@ -186,7 +188,7 @@ def _opened(path: Path, changes: list[str]) -> tuple[Scenario, Run | None]:
 
 def _rows(membership: Membership) -> list[Row | str]:
     """Return the best of each distance, or every pair if they are few."""
-    from simfl.records.attacks import SCORES
+    from simfl.attacks.results import SCORES
 
     entries = sorted(membership.inferences, key=lambda one: (one.score, one.distance, -one.auc))
     several = len({(one.observer, one.client) for one in entries}) > _MOST_ROWS

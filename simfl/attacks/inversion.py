@@ -32,13 +32,13 @@ from scipy.optimize import linear_sum_assignment
 from simfl.accounts.network import Network, Observer
 from simfl.accounts.views import recovered
 from simfl.attacks.adversary import listen, positions_in
+from simfl.attacks.results import Inversion, Reconstructed
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
 from simfl.models.base import Array
 from simfl.models.layered import AbstractNetwork
 from simfl.models.layers import Dense
 from simfl.privacy import checks
-from simfl.records.attacks import Inversion, Reconstructed
 from simfl.scenario import Scenario
 from simfl.streams import Streams
 from simfl.tape import Gradient

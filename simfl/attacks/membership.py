@@ -41,6 +41,7 @@ from simfl.assembly.robust import refuse_attackers
 from simfl.assembly.setup import Setup
 from simfl.attacks.listening import Kept, KeptValues, Observer, Wiretap
 from simfl.attacks.pairing import Coins, Pairs, pairs_of
+from simfl.attacks.results import FALSE_POSITIVE_RATES, Inference, Membership
 from simfl.attacks.separation import area, right_pairs, true_positive_rates
 from simfl.attacks.statistics import default_guesses, error_at, pair_lower_bound
 from simfl.errors import RunError, ScenarioError
@@ -48,7 +49,6 @@ from simfl.models import AbstractModel
 from simfl.models.base import Array
 from simfl.privacy import checks
 from simfl.records import Run, RunFolder
-from simfl.records.attacks import FALSE_POSITIVE_RATES, Inference, Membership
 from simfl.runs.runner import Simulation
 from simfl.scenario import Scenario, load
 from simfl.streams import Streams

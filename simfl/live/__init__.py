@@ -6,6 +6,7 @@
 - `rank`: the program of a process; `launching` starts the processes; `support` rejects scenarios that cannot run live.
 - `prediction`: a live run beside the simulation of the same scenario.
 - `fitting`: lines and jitter from measurements; `measuring` measures gradients and links, `logs` reads a user's log.
+- `single`: one client's arithmetic, on request; `editing` writes what was measured into the text of a scenario.
 
 Only `mpi` and `rank` import mpi4py, in the processes that MPI starts.
 """

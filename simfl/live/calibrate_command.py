@@ -38,9 +38,9 @@ def calibrate(
     A line is fitted to the medians of the measured times. If it misses one of them by more than 30 %, the copy is
     written, a warning is printed, and the exit code is 1: if the machine was busy, measure again without other work.
     """
+    from simfl.live.editing import edited
     from simfl.live.fitting import JITTER, MISFIT
     from simfl.scenario import load
-    from simfl.scenario.editing import edited
     from simfl.scenario.loading import file_text
 
     if links and log is not None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from simfl.plots.style import COLORS, NAMES, color_of, name_of, style, without_a_screen
 
 if TYPE_CHECKING:
-    from simfl.plots.attacks import plot_inversion, plot_membership
     from simfl.plots.axes import X_AXES
     from simfl.plots.clients import plot_staleness, plot_time_shares, plot_topology
     from simfl.plots.curves import describe_noise, label_runs, plot, save, save_and_close, thumbnail
@@ -18,12 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLORS", "NAMES", "X_AXES", "Y_AXES", "color_of", "describe_noise", "label_runs", "measure_label", "name_of",
-    "plot", "plot_claims", "plot_client_epsilon", "plot_groups", "plot_inversion", "plot_membership", "plot_staleness",
-    "plot_time_shares", "plot_topology", "save", "save_and_close", "style", "thumbnail", "without_a_screen",
+    "plot", "plot_claims", "plot_client_epsilon", "plot_groups", "plot_staleness", "plot_time_shares", "plot_topology",
+    "save", "save_and_close", "style", "thumbnail", "without_a_screen",
 ]  # fmt: skip
 
 _HOMES = {
-    "simfl.plots.attacks": ("plot_inversion", "plot_membership"),
     "simfl.plots.axes": ("X_AXES",),
     "simfl.plots.clients": ("plot_staleness", "plot_time_shares", "plot_topology"),
     "simfl.plots.curves": ("describe_noise", "label_runs", "plot", "save", "save_and_close", "thumbnail"),

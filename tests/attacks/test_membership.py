@@ -14,12 +14,12 @@ from simfl.accounts.network import LINKS
 from simfl.attacks.listening import Heard, Kept, KeptValues, Wiretap
 from simfl.attacks.membership import _Judge, infer_membership, score
 from simfl.attacks.pairing import Coins, match
+from simfl.attacks.results import FALSE_POSITIVE_RATES, Inference
 from simfl.attacks.separation import area, right_pairs, true_positive_rates
 from simfl.attacks.statistics import epsilon_lower_bound, p_value, pair_lower_bound
 from simfl.errors import ScenarioError
 from simfl.models import build_model
 from simfl.records import RunFolder
-from simfl.records.attacks import FALSE_POSITIVE_RATES, Inference
 from simfl.runs.runner import Simulation, prepare
 from simfl.scenario import loads
 from simfl.streams import Streams

@@ -45,8 +45,8 @@ from typing import Any, ClassVar
 
 import simpy
 
-from simfl.algorithms.aggregators import Aggregators, Bundle, Part
 from simfl.algorithms.server import ServerAlgorithm
+from simfl.papers.async_fl.aggregators import Aggregators, Bundle, Part
 from simfl.papers.async_fl.round_sizes import Gate, RoundsGate, RoundSizes, check_gate, check_size
 from simfl.papers.async_fl.sizes import ConstantSizes
 from simfl.tape import Gradient, Model

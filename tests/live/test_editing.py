@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.errors import ScenarioError
+from simfl.live.editing import edited
 from simfl.scenario import loads
-from simfl.scenario.editing import edited
 
 TEXT = """\
 # measured soon

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simfl.attacks.results import SCORES, Inversion, Membership
 from simfl.plots.style import PALETTE, line_of, style
-from simfl.records.attacks import SCORES, Inversion, Membership
 from simfl.records.claims import RELATIONS
 
 if TYPE_CHECKING:
