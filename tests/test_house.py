@@ -71,7 +71,7 @@ MOST_GUESTS = 3
 #: raises one lowers another, or says why not.
 WEIGHTS = {
     "": 1206,
-    "accounts": 2569,
+    "accounts": 2609,
     "algorithms": 9837,
     "assembly": 4260,
     "attacks": 4746,
@@ -81,19 +81,19 @@ WEIGHTS = {
     "data": 3737,
     "live": 2308,
     "models": 3452,
-    "papers": 17014,
-    "plots": 1359,
+    "papers": 17052,
+    "plots": 1272,
     "privacy": 4953,
     "records": 3299,
-    "reports": 2157,
+    "reports": 2216,
     "robust": 946,
     "runs": 2467,
-    "scenario": 8629,
+    "scenario": 8600,
     "studies": 2248,
     "tape": 5293,
     "world": 5308,
 }
-MOST_LINES = {"core": 60089, "all": 90227, "tests": 64323}
+MOST_LINES = {"core": 59973, "all": 90248, "tests": 64324}
 
 
 @dataclass(frozen=True)

@@ -55,9 +55,10 @@ def command(
             checked = claims.check(runner.prepare(load(path / "scenario.yaml", changes)), run)
     if figure is not None:
         from simfl import plots
+        from simfl.accounts.figures import plot_claims
 
         plots.without_a_screen()
-        plots.save(plots.plot_claims(checked), figure)
+        plots.save(plot_claims(checked), figure)
     rows = [row for finding in checked.findings[:_MOST_GROUPS] for row in _rows(finding)]
     present(_title(checked), rows, notes=_notes(checked), result=_result(checked), as_json=as_json)
     if figure is not None and not as_json:

@@ -1,7 +1,7 @@
-"""Figures of observers' knowledge: pairs, distances, the graph, and time.
+"""Figures of claims, and of observers' knowledge: pairs, distances, graph, time.
 
-All are drawn from the table of pairs of `simfl.accounts.network`, for its `delta`. Certified epsilons are drawn beside
-those "as published", which take gradients as fixed and may be too small.
+Those of knowledge are drawn from the table of pairs of `simfl.accounts.network`, for its `delta`. Certified epsilons
+are drawn beside those "as published", which take gradients as fixed and may be too small.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 
 from simfl.plots.clients import box_of_server, layout
 from simfl.plots.style import PALETTE, axes_of, style
-from simfl.records.display import scale_time
+from simfl.records.claims import RELATIONS, VIEWS, Check
+from simfl.records.display import scale_time, show_count, show_range
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +32,44 @@ _QUANTILES = (0.1, 0.9)
 _MOST_LINES = 6
 #: The most numbers in the cells of a panel, and the most names in nodes.
 _MOST_CELLS, _MOST_NAMES = 12, 36
+#: The most groups of clients with bars of claims, and the hatches of bars.
+_MOST_GROUPS, _HATCHES = 5, ("", "///", "...", "\\\\\\", "xxx")
+
+
+def plot_claims(check: Check, ax: Axes | None = None) -> Axes:
+    """Plot claimed and certified epsilon as bars, on a log axis if far apart."""
+    findings = check.findings[:_MOST_GROUPS]
+    names = {(view, own): f"{VIEWS[view]}, {RELATIONS[own]}" for view in VIEWS for own in RELATIONS}
+    series: dict[str, list[float]] = {}
+    if any(finding.claimed is not None for finding in findings):
+        series["claimed"] = [f.claimed.epsilon if f.claimed is not None else math.nan for f in findings]
+    for key in findings[0].certified:
+        series[names[key]] = [finding.certified[key] for finding in findings]
+    colors = dict(zip(names.values(), (PALETTE[0], PALETTE[2], "#bbbbbb", "#888888"), strict=True))
+    colors["claimed"] = PALETTE[1]
+    with style():
+        ax = axes_of(ax)
+        height = 0.8 / len(series)
+        for position, (name, values) in enumerate(series.items()):
+            places = [row + (position - (len(series) - 1) / 2) * height for row in range(len(findings))]
+            hatch = _HATCHES[position]
+            ax.barh(places, values, 0.9 * height, color=colors[name], label=name, hatch=hatch, edgecolor="white")
+            for place, value in zip(places, values, strict=True):
+                shown = f" {value:.3g}" if math.isfinite(value) else " none"
+                ax.text(value if math.isfinite(value) else 0.0, place, shown, va="center", fontsize=8)
+        positive = [value for values in series.values() for value in values if math.isfinite(value) and value > 0]
+        if positive and max(positive) > 50 * min(positive):
+            ax.set_xscale("log")
+            ax.set_xlim(min(positive) / 3, max(positive) * 4)
+        elif positive:
+            ax.set_xlim(0, 1.15 * max(positive))
+        names_of_groups = [f"{f.who}\n{show_range(*f.releases, show_count)} releases" for f in findings]
+        ax.set_yticks(range(len(findings)), names_of_groups)
+        ax.invert_yaxis()
+        ax.set_xlabel(f"ε at δ = {check.delta:g}")
+        ax.grid(axis="y", visible=False)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
+    return ax
 
 
 def plot_pairs(pairs: pd.DataFrame, delta: float) -> Figure:

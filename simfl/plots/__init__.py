@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from simfl.plots.clients import plot_staleness, plot_time_shares, plot_topology
     from simfl.plots.curves import describe_noise, label_runs, plot, save, save_and_close, thumbnail
     from simfl.plots.groups import plot_groups
-    from simfl.plots.privacy import plot_claims, plot_client_epsilon
+    from simfl.plots.privacy import plot_client_epsilon
     from simfl.records.display import Y_AXES, measure_label
 
 __all__ = [
     "COLORS", "NAMES", "X_AXES", "Y_AXES", "color_of", "describe_noise", "label_runs", "measure_label", "name_of",
-    "plot", "plot_claims", "plot_client_epsilon", "plot_groups", "plot_staleness", "plot_time_shares", "plot_topology",
+    "plot", "plot_client_epsilon", "plot_groups", "plot_staleness", "plot_time_shares", "plot_topology",
     "save", "save_and_close", "style", "thumbnail", "without_a_screen",
 ]  # fmt: skip
 
@@ -26,7 +26,7 @@ _HOMES = {
     "simfl.plots.clients": ("plot_staleness", "plot_time_shares", "plot_topology"),
     "simfl.plots.curves": ("describe_noise", "label_runs", "plot", "save", "save_and_close", "thumbnail"),
     "simfl.plots.groups": ("plot_groups",),
-    "simfl.plots.privacy": ("plot_claims", "plot_client_epsilon"),
+    "simfl.plots.privacy": ("plot_client_epsilon",),
     "simfl.records.display": ("Y_AXES", "measure_label"),
 }
 

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfl.errors import DataError
-from simfl.plots.clients import layout_of
 from simfl.plots.style import SERVER_STEPS, color_of, name_of
 from simfl.records import ACTIVITIES, Run, RunFolder
 from simfl.records.display import Y_AXES, measure_label, show_count
 from simfl.records.results import clock_of
+from simfl.reports.layout import layout_of
 from simfl.scenario.units import parse_time
 
 TICKS = 2**32 - 2

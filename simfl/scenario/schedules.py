@@ -11,7 +11,6 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -36,34 +35,6 @@ class Schedule(ABC):
     def simplified(self) -> float | Schedule:
         """Return the step size if it never changes, else the schedule."""
         return self
-
-
-@dataclass(frozen=True, slots=True)
-class RootOfCount(Schedule):
-    """eta_t = initial / sqrt(t), t counting updates from 1."""
-
-    initial: float
-
-    def __call__(self, updates: int, examples: int, epochs: float) -> float:
-        """Return eta_t."""
-        return self.initial / math.sqrt(updates + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Capped(Schedule):
-    """eta_t = min(then_t, largest)."""
-
-    largest: float
-    then: Schedule
-
-    def __call__(self, updates: int, examples: int, epochs: float) -> float:
-        """Return eta_t."""
-        return min(self.largest, self.then(updates, examples, epochs))
-
-    def simplified(self) -> float | Schedule:
-        """Return the smaller value if both are constant."""
-        then = self.then.simplified()
-        return min(self.largest, then) if isinstance(then, float) else self
 
 
 class ConstantStep(Config, Schedule):

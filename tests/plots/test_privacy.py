@@ -4,8 +4,9 @@ import pytest
 
 import simfl
 from simfl.accounts.check import check
+from simfl.accounts.figures import plot_claims
 from simfl.assembly.assemble import assemble
-from simfl.plots import plot_claims, plot_client_epsilon, save
+from simfl.plots import plot_client_epsilon, save
 from simfl.scenario import loads
 
 pytestmark = pytest.mark.usefixtures("without_numbers")

@@ -8,10 +8,11 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from simfl.papers.without_replacement.steps import RootOfCount
 from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
 from simfl.scenario.fields import Count, Positive, Settled, Share, Within, variant
 from simfl.scenario.problems import InvalidValueError, Problem, show
-from simfl.scenario.schedules import ConstantStep, InverseStep, RootOfCount, Schedule, StepSize
+from simfl.scenario.schedules import ConstantStep, InverseStep, Schedule, StepSize
 
 
 def _auto_or_positive(value: object) -> object:

@@ -17,6 +17,7 @@ from simfl.assembly.kinds.base import Kind
 from simfl.assembly.setup import Protection, Setup
 from simfl.papers.without_replacement.config import DeepQSgd, PassedModels
 from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger, most_uses
+from simfl.papers.without_replacement.steps import Capped
 from simfl.papers.without_replacement.theory import dp_sgd_noise
 from simfl.privacy.gaussian import analytic_std, classic_limit, classic_std
 from simfl.privacy.mechanisms import UnclippedGaussian
@@ -25,7 +26,7 @@ from simfl.privacy.shuffled import KnownUses, planned_uses
 from simfl.privacy.terms import Terms
 from simfl.scenario import Scenario
 from simfl.scenario.privacy import OnePassGaussian, UnclippedOnePass
-from simfl.scenario.schedules import Capped, Schedule
+from simfl.scenario.schedules import Schedule
 
 #: Models for which Lemma 5 holds: a clipped gradient of theirs is still the gradient of a convex function.
 CONVEX = ("logistic", "one_vs_all")

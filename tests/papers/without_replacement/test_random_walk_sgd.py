@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simfl.scenario.schedules import RootOfCount
+from simfl.papers.without_replacement.steps import RootOfCount
 from tests.algorithms.tasks import TASKS, Events, make_task_problem, pair_examples
 from tests.papers.without_replacement.test_without_replacement_sgd import replay, rough_world
 
