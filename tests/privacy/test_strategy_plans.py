@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import simfl
+from simfl.accounts.strategy_plans import strategy_plans
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.strategy_plans import strategy_plans
 from tests.algorithms.test_correlated_cohorts import TREE, fedbuff
 from tests.privacy.test_strategies import STRATEGIES
 

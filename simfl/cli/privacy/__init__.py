@@ -1,14 +1,12 @@
-"""`simfl privacy`: the papers' calculators and the accountants.
+"""`simfl privacy`: the papers' calculators and the accountants, which plugins add.
 
-Each command is a function `command` in its own file. The help lists them in the order below, then those of plugins.
-Modules import nothing heavy at their top, and options of a theorem (`shared.OptionsOf`) are read when their command is
-called.
+Each command is a function `command` in its own file. Their modules import nothing heavy at their top, and options of a
+theorem (`shared.OptionsOf`) are read when the command is called.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 from typing import Any
 
 import typer
@@ -20,14 +18,13 @@ from simfl.cli.shared import Command, Group, help_of
 
 #: The beginning of this group's commands in `Plugin.commands`.
 _GROUP = "privacy "
-_COMMANDS: tuple[str, ...] = ("account", "calibrate", "strategies")
 
 
 class _Commands(Group):
     """Lists the commands by their docstrings, and makes a command when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*_COMMANDS, *_attached()]
+        return [words.removeprefix(_GROUP) for words in plugins.names("commands") if words.startswith(_GROUP)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
         if cmd_name not in self.list_commands(ctx):
@@ -49,13 +46,7 @@ def _made(name: str) -> Any:
     return typer.main.get_command(alone)
 
 
-def _attached() -> list[str]:
-    return [words.removeprefix(_GROUP) for words in plugins.names("commands") if words.startswith(_GROUP)]
-
-
 def _function(name: str) -> Any:
-    if name in _COMMANDS:
-        return importlib.import_module(f"{__name__}.{name}").command
     return plugins.load("commands", _GROUP + name)
 
 

@@ -31,7 +31,7 @@ def command(
 
     For each one: the noise multiplier, sens(S), and the noise that is left in the models.
     """
-    from simfl.privacy.strategy_plans import strategy_plans
+    from simfl.accounts.strategy_plans import strategy_plans
 
     options: dict[str, Any] = {"min_separation": min_separation, "at_most": at_most, "neighbors": neighbors}
     plans, missing = strategy_plans(
