@@ -10,13 +10,13 @@ from simfl import plugins
 from simfl.catalogue import Catalogue
 from simfl.data import cifar, digits, idx, leaf, libsvm, npz, synthetic, table, text
 from simfl.data.base import Dataset, Loader, check_features
-from simfl.data.partitions import PARTITIONS, SIZES, Partition, partition
+from simfl.data.partitions import PARTITIONS, Partition, partition
 from simfl.data.transforms import OPTIONS, transform
 from simfl.errors import ScenarioError, nearest
 from simfl.streams import Streams
 from simfl.threads import one_thread
 
-__all__ = ["DATASETS", "PARTITIONS", "SIZES", "Dataset", "Loader", "Partition", "load_dataset", "partition"]
+__all__ = ["DATASETS", "PARTITIONS", "Dataset", "Loader", "Partition", "load_dataset", "partition"]
 
 _CORE = (digits, idx, cifar, libsvm, npz, table, leaf, text, synthetic)
 

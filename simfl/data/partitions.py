@@ -19,12 +19,6 @@ from simfl.errors import ScenarioError
 Indices = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
 
-SIZES: dict[str, str] = {
-    "equal": "all clients hold equally many examples, up to one",
-    "power_law": "the r-th largest client holds a share proportional to r^-exponent",
-    "listed": "the number of examples of each client, in order (values)",
-}
-
 
 @dataclass(frozen=True, eq=False)
 class Partition:
@@ -116,7 +110,7 @@ def partition(
 ) -> Partition:
     """Divide the training examples with labels y [n] among `num_clients` >= 1 clients.
 
-    `sizes` is one of `SIZES`. For `by_label` they are the clients' shares of each label; for `resample` with
+    `sizes` is equal, power_law or listed. For `by_label`, they are clients' shares of each label; for `resample` with
     "power_law", `size` is the mean. `exponent` >= 0 is the power law's; 0 means equal sizes. `values` are the listed
     sizes, K whole numbers >= 1; if they add up to less than n, the rest is unused. `options` are keywords of the kind's
     function in `PARTITIONS`.

@@ -14,13 +14,15 @@ https://arxiv.org/abs/1607.00133.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
+from simfl.errors import nearest
 from simfl.models.lazy import jax, jnp, lax, np
 from simfl.plugins import is_simfls
 
@@ -98,6 +100,11 @@ class AbstractModel(ABC):
         if not (math.isfinite(self.l2) and self.l2 >= 0):
             raise ValueError(f"{self.kind}: l2: expected a finite number >= 0, found {self.l2}")
         object.__setattr__(self, "input_shape", shape)
+        for name, words in _choices_of(type(self)).items():
+            if (word := getattr(self, name)) not in words:
+                listed = [*map(str, words)]
+                expected = f"expected one of {', '.join(listed)}, found {word!r}{nearest(word, listed)}"
+                raise ValueError(f"{self.kind}: {name}: {expected}")
 
     @property
     def num_tasks(self) -> int:
@@ -236,6 +243,13 @@ class AbstractModel(ABC):
             return self.losses(w, x_i[None], y_i[None])[0]
 
         return jax.vmap(jax.grad(single), in_axes=(None, 0, 0))(params, x, y)
+
+
+@functools.cache
+def _choices_of(model: type[AbstractModel]) -> dict[str, tuple[Any, ...]]:
+    """Return the values of the options that are one of some words or numbers."""
+    hints = get_type_hints(model)
+    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
 
 
 def _show(shapes: Mapping[str, tuple[int, ...]], most: int = 6) -> str:

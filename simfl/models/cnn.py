@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from simfl.models.base import Array
 from simfl.models.layered import ACTIVATIONS, AbstractImageClassifier, Pass
 from simfl.models.layers import AbstractLayer, Convolution, Dense, average_pool
-from simfl.models.mlp import check_activation, initial_of
+from simfl.models.mlp import initial_of
 from simfl.scenario.fields import Count, option
 
 KERNEL = 5
@@ -43,7 +43,6 @@ class CNN(AbstractImageClassifier):
         if len(filters) != 2 or any(not isinstance(count, int) or count < 1 for count in filters):
             raise ValueError(f"cnn: filters: expected two integers > 0, found {self.filters}")
         object.__setattr__(self, "filters", filters)
-        check_activation(self.kind, self.activation)
 
     @property
     def side(self) -> int:

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from simfl.models.base import Array
 from simfl.models.layered import ACTIVATIONS, AbstractImageClassifier, Pass
 from simfl.models.layers import AbstractLayer, Convolution, Dense, average_pool
-from simfl.models.mlp import check_activation, initial_of
+from simfl.models.mlp import initial_of
 from simfl.scenario.fields import option
 
 SIDE = 32
@@ -33,10 +33,6 @@ class LeNet5(AbstractImageClassifier):
     kind: ClassVar[str] = "lenet5"
     summary: ClassVar[str] = "LeNet-5, a small convolutional network for images"
     largest: ClassVar[int | None] = SIDE
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_activation(self.kind, self.activation)
 
     @property
     def layers(self) -> tuple[AbstractLayer, ...]:

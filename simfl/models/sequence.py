@@ -19,12 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from simfl.errors import nearest
 from simfl.models.base import AbstractModel, Array, Layout
 from simfl.models.lazy import jax, jnp, np
 from simfl.scenario.fields import option
-
-POSITIONS = ("all", "last")
 
 
 @dataclass(frozen=True)
@@ -53,11 +50,6 @@ class AbstractSequenceModel(AbstractModel):
         for name in ("width", "layers", "heads"):
             if getattr(self, name, 1) < 1:
                 raise ValueError(f"{self.kind}: {name}: expected an integer >= 1, found {getattr(self, name)}")
-        if self.positions not in POSITIONS:
-            raise ValueError(
-                f"{self.kind}: positions: expected all or last, found '{self.positions}'"
-                f"{nearest(self.positions, POSITIONS)}"
-            )
 
     @property
     def length(self) -> int:

@@ -13,13 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from simfl.errors import nearest
 from simfl.models.base import Array
 from simfl.models.layered import AbstractClassifier, AbstractLinear
 from simfl.models.lazy import jnp
 from simfl.scenario.fields import Flag, option
-
-LOSSES = ("crammer_singer", "one_vs_rest")
 
 
 @dataclass(frozen=True)
@@ -34,14 +31,6 @@ class SVM(AbstractLinear, AbstractClassifier):
 
     kind: ClassVar[str] = "svm"
     summary: ClassVar[str] = "a linear support vector machine over the classes"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.loss_kind not in LOSSES:
-            raise ValueError(
-                f"svm: loss_kind: expected one of {', '.join(LOSSES)}, found '{self.loss_kind}'"
-                f"{nearest(self.loss_kind, LOSSES)}"
-            )
 
     def output_losses(self, z: Array, y: Array) -> Array:
         """Return the hinge losses, f32[b]."""

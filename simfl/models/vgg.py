@@ -40,8 +40,6 @@ class VGG(AbstractImageClassifier):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.depth not in CONVOLUTIONS:
-            raise ValueError(f"vgg: depth: expected one of {', '.join(map(str, CONVOLUTIONS))}, found {self.depth}")
         if len(self.channels) != 5:
             raise ValueError(f"vgg: channels: expected one number for each of 5 stages, found {self.channels}")
         check_channels(self.kind, self.channels)

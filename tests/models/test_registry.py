@@ -68,7 +68,7 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
     ("mobilenet", {"input_shape": (32, 32, 3), "channels": (8, 8)}, "mobilenet: channels: expected 6 numbers, for the "
      "first convolution and each of 5 stages of blocks, found (8, 8)"),
     ("lstm", {"width": 0}, "lstm: width: expected an integer >= 1, found 0"),
-    ("lstm", {"positions": "lst"}, "lstm: positions: expected all or last, found 'lst'; did you mean 'last'?"),
+    ("lstm", {"positions": "lst"}, "lstm: positions: expected one of all, last, found 'lst'; did you mean 'last'?"),
     ("lstm", {"input_shape": (8, 8)}, "lstm: expected sequences of tokens, [length], of 2 or more different ones, "
      "found shape (8, 8) and 10 tokens"),
     ("transformer", {"heads": 5}, "transformer: heads: expected a divisor of the width, 32, found 5; change one"),
