@@ -48,21 +48,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_ALL = (
-    run,
-    resume,
-    validate,
-    verify,
-    list_,
-    new,
-    schema,
-    evaluate,
-    plot,
-    sweep,
-    compare,
-    reproduce,
-)
-for _function in _ALL:
+for _function in (run, resume, validate, verify, list_, new, schema, evaluate, plot, sweep, compare, reproduce):
     app.command(_function.__name__.rstrip("_"), cls=Command, help=help_of(_function))(_function)
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")

@@ -77,38 +77,14 @@ _OTHERS = (_ORANGE, _SKY, _PURPLE, _BLACK)
 
 #: Algorithms whose staleness counts steps of the server; that of all others counts updates of all clients.
 SERVER_STEPS = (
-    "fedbuff",
-    "ca2fl",
-    "fadas",
-    "fedat",
-    "favas",
-    "area",
-    "async_fl",
-    "rennala",
-    "m_sync_sgd",
-    "ringleader",
+    "fedbuff", "ca2fl", "fadas", "fedat", "favas", "area", "async_fl", "rennala", "m_sync_sgd", "ringleader",
     "mindflayer",
-)
+)  # fmt: skip
 #: Algorithms that have rounds; for all others the column `rounds` holds updates per client on average.
 ROUNDS = (
-    "sync_sgd",
-    "decentralized_sgd",
-    "corrected_gossip",
-    "k_gt",
-    "sgp",
-    "epidemic",
-    "matcha",
-    "teleportation",
-    "plexus",
-    "fedavg",
-    "fedprox",
-    "scaffold",
-    "feddyn",
-    "fednova",
-    "diloco",
-    "ditto",
-    *SERVER_STEPS,
-)
+    "sync_sgd", "decentralized_sgd", "corrected_gossip", "k_gt", "sgp", "epidemic", "matcha", "teleportation", "plexus",
+    "fedavg", "fedprox", "scaffold", "feddyn", "fednova", "diloco", "ditto", *SERVER_STEPS,
+)  # fmt: skip
 
 #: The curves of a figure have different line styles, for figures in gray; further curves have different markers.
 LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (10, 3)))

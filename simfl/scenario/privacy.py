@@ -655,17 +655,9 @@ class UnclippedGaussian(MechanismConfig):
 
 
 CORE = (
-    Gaussian
-    | GaussianUpdate
-    | CohortGaussian
-    | DiscreteGaussian
-    | LaplaceL2
-    | Laplace
-    | LaplaceL2RadiusOnly
-    | OnePassGaussian
-    | UnclippedOnePass
-    | UnclippedGaussian
-)
+    Gaussian | GaussianUpdate | CohortGaussian | DiscreteGaussian | LaplaceL2 | Laplace | LaplaceL2RadiusOnly
+    | OnePassGaussian | UnclippedOnePass | UnclippedGaussian
+)  # fmt: skip
 
 
 def renewed(privacy: Mapping[str, Any]) -> Mapping[str, Any]:

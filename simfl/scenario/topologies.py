@@ -253,23 +253,9 @@ def _too_many(number: int, key: str, count: int) -> Problem:
 
 
 _Fixed = (
-    Ring
-    | Complete
-    | Bipartite
-    | Star
-    | Torus
-    | Regular
-    | ErdosRenyi
-    | WattsStrogatz
-    | BarabasiAlbert
-    | Exponential
-    | Tree
-    | GraphMl
-    | Gml
-    | Pajek
-    | EdgeList
-    | AdjacencyList
-)
+    Ring | Complete | Bipartite | Star | Torus | Regular | ErdosRenyi | WattsStrogatz | BarabasiAlbert | Exponential
+    | Tree | GraphMl | Gml | Pajek | EdgeList | AdjacencyList
+)  # fmt: skip
 FixedTopology = Annotated[_Fixed, ByKind(default="ring")]
 
 
