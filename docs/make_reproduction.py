@@ -224,13 +224,23 @@ def take_over_part(results: Path, name: str, titles: Sequence[str]) -> None:
     numbers = {place(row): row for row in made[""]}
     more = [max(row, numbers.get(place(row), row), key=lambda one: int(one["seeds"])) for row in rows_of(name)]
     _write(name, more)
-    _write(f"{name}-lost", [*rows_of(f"{name}-lost"), *made["-lost"]])
+    lost = {lost_of(row): row for row in rows_of(f"{name}-lost")}
+    for row in made["-lost"]:
+        lost[lost_of(row)] = max(lost.get(lost_of(row), row), row, key=lambda one: len(one["runs"]))
+    _write(f"{name}-lost", [*lost.values()])
     (was,), (now,) = rows_of(f"{name}-about"), made["-about"]
+    if now["commit"] in was["commit"] and now["code"] in was["code"].split("; "):
+        return
     first, again_ = (about["runs"].split(" of ")[0] for about in (was, now))
     commit = was["commit"] + f" ({first} runs)" * (not was["commit"].endswith(")"))
     joined = {"commit": f"{commit}; {now['commit']} ({again_} runs with more seeds)",
               "code": f"{was['code'] or 'unknown'}; {now['code']}"}  # fmt: skip
     _write(f"{name}-about", [was | joined])
+
+
+def lost_of(row: dict[str, str]) -> tuple[str, str]:
+    """Return the setting of runs that did not end, without their seeds, and how they ended."""
+    return re.sub(", seeds? [^a-zA-Z]*$", "", row["runs"]), row["ended"]
 
 
 def again(name: str, claim: dict[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from simfl.cli.app import command as command_line
 from simfl.plots import describe_noise, name_of
 from simfl.records.display import show_count, show_number, show_time
 from simfl.records.sweeps import Sweep
-from simfl.scenario import Scenario
+from simfl.scenario import Scenario, meetings
 from simfl.scenario.fields import DISCRIMINATORS
 from simfl.studies.about import ABOUT_FIELDS
 from simfl.studies.pages import CLAIM_FIELDS, LOST_FIELDS, NUMBER_FIELDS, READING_FIELDS
@@ -145,6 +146,33 @@ def test_what_made_the_tables_is_listed_where_it_was_recorded(tmp_path):
     assert written["older"]() == ""
 
 
+def test_taking_over_a_part_twice_changes_nothing_the_second_time(tmp_path):
+    written = runpy.run_path(str(ROOT / "docs" / "make_reproduction.py"))
+    tables, made = tmp_path / "reference", tmp_path / "reproduction"
+    tables.mkdir()
+    made.mkdir()
+    claims = written["claims_of"]("byzantine_gossip")
+    for ending in written["TABLE_NAMES"].values():
+        text = (written["TABLES"] / f"byzantine_gossip{ending}.csv").read_text(encoding="utf-8")
+        (tables / f"byzantine_gossip{ending}.csv").write_text(text, encoding="utf-8")
+        if ending == "-lost":
+            lines = text.splitlines()[:2]
+            text = "\n".join([lines[0], lines[1].replace("4, 5", "4, 5, 6"), '"Other runs, seed 3",failed', ""])
+        if ending == "-about":
+            text = text.replace("6d5a2b5540, changed", "0123456789")
+        (made / f"byzantine_gossip-part{ending}.csv").write_text(text, encoding="utf-8")
+    written["take_over_part"].__globals__["TABLES"] = tables
+
+    def stored():
+        written["take_over_part"](tmp_path, "byzantine_gossip", [claims[0]["claim"]])
+        return {path.name: path.read_text(encoding="utf-8") for path in tables.iterdir()}
+
+    once, twice = stored(), stored()
+    assert once == twice
+    assert once["byzantine_gossip-lost.csv"].count("\n") == 1 + 6 + 1, "a row for each setting"
+    assert "ALIE, geometric median, seeds 1, 2, 3, 4, 5, 6" in once["byzantine_gossip-lost.csv"]
+
+
 @pytest.mark.parametrize(
     "extra",
     ["{}", "{privacy: {noise_multiplier: 2.0}, availability: [{clients: [2], crash: [{at: 30 ms, back: 35 ms}]}]}"],
@@ -170,6 +198,31 @@ def test_the_synchronous_example_is_sgd_with_the_batches_of_all(extra, tmp_path,
         assert runs[0].manifest.time_s == pytest.approx(20 * 5 * 16 * 100e-6)
     else:
         assert 0 < runs[0].clients["epsilon"].max() < 10
+
+
+def test_every_key_path_of_a_row_of_combinations_is_in_the_schema():
+    """A row may name the option of one kind of algorithm, mechanism or policy: the paths are those of any of them."""
+
+    def below(models):
+        fields = {}
+        for model in models:
+            for name, field in model.model_fields.items():
+                fields.setdefault(name, set()).update(models_in(field.annotation))
+        return fields
+
+    def models_in(annotation):
+        if inspect.isclass(annotation) and hasattr(annotation, "model_fields"):
+            return {annotation}
+        return {model for part in typing.get_args(annotation) for model in models_in(part)}
+
+    rows = [*meetings.ANY, *meetings.OF_SUMS, *meetings.OF_MESSAGES]
+    assert len(rows) > 50
+    for row in rows:
+        models = {Scenario}
+        for name in row.at.split("."):
+            fields = below(models)
+            assert name in fields, f"{row.at}: {name} is not an option of the schema"
+            models = fields[name]
 
 
 def test_every_algorithm_is_in_the_catalogue():

@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5293,
     "world": 5308,
 }
-MOST_LINES = {"core": 59496, "all": 90153, "tests": 64324}
+MOST_LINES = {"core": 59496, "all": 90153, "tests": 64377}
 
 
 @dataclass(frozen=True)
