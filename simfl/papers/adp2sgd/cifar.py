@@ -44,7 +44,7 @@ def _experiment(case: str, kind: str, seeds: int) -> Experiment:
     """
     factor = 2 if case == LARGE else 1
     sigma = SIGMA["small noise"] if case == LARGE else SIGMA.get(case, SIGMA[EQUALLY_FAST])
-    ends = ", ".join(f"{EPOCHS * end / 300:.3g}" for end in (160, 240))
+    ends = ", ".join(f"{EPOCHS * end / FULL_EPOCHS:.3g}" for end in (160, 240))
     steps = ", ".join(f"{factor * step:g}" for step in (0.4, 0.04, 0.004))
     changes = [
         "record.updates=false",
@@ -113,7 +113,9 @@ def scale(networks: Sequence[str] = tuple(FULL)) -> Iterator[str]:
 
 
 _on_less = partial(
-    PaperClaim, instead="on a small residual network and the images that are there", short="300 epochs, not one"
+    PaperClaim,
+    instead="on a small residual network and the images that are there",
+    short=f"{FULL_EPOCHS} epochs, not one",
 )
 
 PAPER = Paper(
@@ -139,8 +141,9 @@ PAPER = Paper(
     deviations=(
         "A residual network of eight layers with 8, 16 and 32 channels (19,858 parameters) takes the place of nine "
         "networks, and the images in the data folder that of 50,000: 10,000 in the stored run.",
-        f"Runs have {EPOCHS} epoch, not 300; the step size falls at the same shares. Batches have {BATCH} examples "
-        "instead of 256. Noise on the sum is a 32nd of the paper's, so that the noise on the mean is the paper's.",
+        f"Runs have {EPOCHS} epoch, not {FULL_EPOCHS}; the step size falls at the same shares. Batches have {BATCH} "
+        "examples instead of 256. Noise on the sum is a 32nd of the paper's, so that the noise on the mean is the "
+        "paper's.",
         "Times are those of ResNet-18 in Table 2, and those of computing vary by 10 %.",
     ),
     scale=scale,
