@@ -143,7 +143,9 @@ def _ledger(
         ledger.plan = within_budget(setup, ledger)
         return ledger
     if noising is None:
-        return Ledger(terms, sizes, *batches, levels, pure)
+        ledger = Ledger(terms, sizes, *batches, levels, pure)
+        ledger.resized = setup.kind.resized
+        return ledger
     return InTimeLedger(dataclasses.replace(terms, amplification=False), sizes, *batches, levels, noising)
 
 

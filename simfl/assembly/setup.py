@@ -228,6 +228,11 @@ class Kind(Generic[C]):
         return self.usual_sampling if privacy is None or privacy.protects != "example" or self.local else "poisson"
 
     @property
+    def resized(self) -> bool:
+        """Whether mini-batches change their sizes in a run."""
+        return False
+
+    @property
     def released_whole(self) -> bool:
         """Whether each release is one operation's noisy sum."""
         return True

@@ -243,8 +243,7 @@ class InTimeLedger(Ledger):
         """Always false: releases are counted by their numbers."""
         return False
 
-    @property
-    def _sampled(self) -> str:
+    def _sampled(self, sizes: set[int]) -> str:
         if self.sampling == "shuffle":
             return f"batches of {self.batch_size} of a client's n examples, in the same order in every pass"
         return "an example in every batch as far as the adversary knows, n held fixed, no amplification by sampling"

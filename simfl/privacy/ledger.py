@@ -86,6 +86,8 @@ class Ledger:
     tasks: int = 1
     #: Hostile clients, which may send their data as they are: they have no epsilon.
     attackers: frozenset[int] = frozenset()
+    #: Whether batches change their sizes, which only releases say.
+    resized: bool = False
 
     def __init__(
         self,
@@ -152,6 +154,10 @@ class Ledger:
     @property
     def statement(self) -> str:
         """One line: the meaning of the epsilon, or the reason why there is none."""
+        return self._stated(set())
+
+    def _stated(self, sizes: set[int]) -> str:
+        """Return the statement on releases whose batches have these sizes; without any, the nominal one."""
         terms = self.terms
         if self._refusal is not None:
             return f"{NOT_CERTIFIED}{self._refusal}"
@@ -174,7 +180,7 @@ class Ledger:
         whom = "of a client" if terms.unit == "example" else "with its data"
         return (
             f"(epsilon, delta = {self.delta:g}) per {terms.unit} {whom}, neighboring data sets by {relation}, {view}, "
-            f"{self._sampled}, {self._accountant}; {OUTSIDE}"
+            f"{self._sampled(sizes)}, {self._accountant}; {OUTSIDE}"
         )
 
     @property
@@ -185,19 +191,20 @@ class Ledger:
             "pld": "privacy loss distributions",
         }[self.terms.accountant]
 
-    @property
-    def _sampled(self) -> str:
+    def _sampled(self, sizes: set[int]) -> str:
         """In words: how examples are chosen for a release, and which part is secret."""
         if self.terms.unit != "example":
             return "no sampling within a client"
-        size, fewer = self.batch_size, self.batch_size > self._smallest
+        sizes = sizes or (set() if self.resized else {self.batch_size})
         if self.terms.view == "global_hidden" and not self.by_passes and self.terms.amplification:
-            rate = f"{self.nominal(self._smallest)}/({len(self.sizes)} * {self._smallest})"
+            whole = f"/({len(self.sizes)} * {self._smallest})"
+            rate = _ends({min(size, self._smallest) for size in sizes}, whole)
             return f"an example in an update with probability {rate}, the smallest n held fixed"
-        some = f"{size}, or all where n is less," if fewer else f"{size}"
+        fewer = max(sizes, default=0) > self._smallest
+        some = f"{_ends(sizes)}, or all where n is less," if fewer else _ends(sizes)
         batch = {
-            "poisson": f"each of a client's n examples in a batch with probability {size}/n{', at most 1' * fewer}, "
-            "n held fixed",
+            "poisson": f"each of a client's n examples in a batch with probability {_ends(sizes, '/n')}"
+            f"{', at most 1' * fewer}, n held fixed",
             "shuffle": f"batches of {some} of a client's n shuffled examples, accounted by passes",
         }.get(self.sampling, f"batches of {some} of a client's n examples drawn afresh, n held fixed")
         return batch if self.terms.amplification else f"{batch}, no amplification by sampling"
@@ -225,7 +232,8 @@ class Ledger:
 
     def _said_of(self, releases: Releases) -> str:
         """Return the first part of `statement_of`, for releases that are not refused."""
-        return self.statement
+        nominal = {self.batch_size} if any(releases.counts) else set()
+        return self._stated(nominal.union(size for kinds in releases.others.values() for size, _ in kinds))
 
     # -- releases ------------------------------------------------------------------------------
 
@@ -508,6 +516,13 @@ class Ledger:
             return self.lasts(lambda count: self._composition(n, {(self.nominal(n), level): count}), budget, most, by)
 
         return [allowed(*kind) for kind in zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True)]
+
+
+def _ends(sizes: set[int], whole: str = "") -> str:
+    """Return sizes of batches in words, each as a part of a whole."""
+    if not sizes:
+        return f"its size{whole}"
+    return " to ".join(f"{size}{whole}" for size in sorted({min(sizes), max(sizes)}))
 
 
 def _dearest(composition: Composition) -> tuple[Release, int]:

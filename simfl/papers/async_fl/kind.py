@@ -212,6 +212,11 @@ class AsyncFlKind(Kind[AsyncFl]):
         )
 
     @property
+    def resized(self) -> bool:
+        """Whether rounds have sizes of their own."""
+        return self.config.sizes is not None or bool(self.config.stages)
+
+    @property
     def released_whole(self) -> bool:
         """False: a round is summed in pieces."""
         return False

@@ -191,9 +191,8 @@ class OnePassLedger(Ledger):
         """Return the largest epsilon over clients."""
         return greatest(self.epsilon(releases))
 
-    @property
-    def statement(self) -> str:
-        """One line that says what the epsilon means and what the paper claims."""
+    def _stated(self, sizes: set[int]) -> str:
+        """Return one line that says what the epsilon means and what the paper claims."""
         claim = self.claim
         how = "parallel composition of disjoint batches" if claim.visits == 1 else f"{claim.visits} visits added up"
         whom = "for each task and client" if claim.budget == "per_task" else "for all tasks and clients together"
@@ -202,7 +201,7 @@ class OnePassLedger(Ledger):
             f"and {how}"
         )
         if not self.accounted:
-            return f"{super().statement}; {claimed}"
+            return f"{super()._stated(sizes)}; {claimed}"
         single = self.most // (self.tasks * self.holders)
         return (
             f"(epsilon, delta = {self.delta:.6g}) per example, neighbors by replacing one example, all that "

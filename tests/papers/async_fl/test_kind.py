@@ -106,6 +106,9 @@ def test_growing_rounds_are_composed_with_their_sizes(tmp_path):
     planned = setup.kind.planned(setup)
     assert [planned.total(k) for k in range(4)] == [12] * 4
     assert setup.ledger.epsilon(planned)[2] == pytest.approx(expected, rel=1e-6)
+    meaning = "each of a client's n examples in a batch with probability 10/n to 26/n, n held fixed, "
+    assert meaning in run.manifest.extra["privacy"] == setup.ledger.statement_of(planned)
+    assert "with probability its size/n" in setup.ledger.statement, "how many rounds there will be is not known"
 
 
 def test_stages_of_other_noise_and_sizes_are_composed_in_one_account(tmp_path):
