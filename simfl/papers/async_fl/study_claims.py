@@ -21,6 +21,8 @@ from simfl.papers.async_fl.study_runs import (
     COLLAPSE,
     CONSTANT,
     CONSTANT_STEPS,
+    COVTYPE,
+    COVTYPE_PLAIN,
     DIMINISHING_1,
     DIMINISHING_2,
     EQUAL,
@@ -264,11 +266,11 @@ def _saves_rounds(
 SMALL, LARGE = "sizes of 50", "large constant sizes"
 
 
-def _of_a9a(runs: Runs, kind: str) -> Iterator[Reading]:
-    """Judge whether a kind of growing sizes saves rounds on a9a, both problems."""
-    for setting in dict.fromkeys(cell[2:5] for cell in runs.cells(GROWING, STRONGLY)):
+def _saving(runs: Runs, kind: str, strongly: str = STRONGLY, plain: str = PLAIN) -> Iterator[Reading]:
+    """Judge whether a kind of growing sizes saves rounds, in both problems of a data set."""
+    for setting in dict.fromkeys(cell[2:5] for cell in runs.cells(GROWING, strongly)):
         for rule, (against, sizes) in itertools.product((ROOT, STEEP), {SMALL: (FIRST,), LARGE: LARGE_FIXED}.items()):
-            starts = (STRONGLY, STEEP, *setting), (PLAIN, rule, *setting)
+            starts = (strongly, STEEP, *setting), (plain, rule, *setting)
             pairs = [((*start, kind), (*start, size)) for start in starts for size in sizes]
             if runs.has(GROWING, *itertools.chain.from_iterable(pairs)):
                 parts = [
@@ -281,12 +283,17 @@ def _of_a9a(runs: Runs, kind: str) -> Iterator[Reading]:
 
 def fewer_rounds(runs: Runs) -> Iterator[Reading]:
     """Judge whether sizes of 50 i need fewer rounds and keep the accuracy."""
-    return _of_a9a(runs, LINEAR)
+    return _saving(runs, LINEAR)
+
+
+def fewer_on_covtype(runs: Runs) -> Iterator[Reading]:
+    """Judge whether sizes of 50 i need fewer rounds on covtype, too."""
+    return _saving(runs, LINEAR, COVTYPE, COVTYPE_PLAIN)
 
 
 def over_log(runs: Runs) -> Iterator[Reading]:
     """Judge whether sizes of order i/ln i need fewer rounds, keep the accuracy."""
-    return _of_a9a(runs, OVER_LOG)
+    return _saving(runs, OVER_LOG)
 
 
 def network(runs: Runs) -> Iterator[Reading]:

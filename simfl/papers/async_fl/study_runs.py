@@ -86,6 +86,8 @@ STEP_RULES = {
 GROWING_FILES = {
     STRONGLY: ("async_fl/increasing-a9a-strongly.yaml", "evaluate.every.epochs=0.02"),
     PLAIN: ("async_fl/increasing-a9a-plain.yaml", "evaluate.every.epochs=0.02"),
+    COVTYPE: ("async_fl/increasing-covtype-strongly.yaml",),
+    COVTYPE_PLAIN: ("async_fl/increasing-covtype-plain.yaml",),
     LENET5: (
         "async_fl/constant-mnist-lenet5.yaml", "clients.count=4", "algorithm.sizes_of=all", "evaluate.every.epochs=0.1",
     ),
@@ -196,13 +198,17 @@ def experiments(quick: bool) -> Sequence[Experiment]:
         {PHISHING: (*CONSTANT_STEPS, *GROWING_CONSTANT_STEPS), PHISHING_PLAIN: tuple(CONSTANT_STEPS)},
     )
     steps = ((even, SUM, 12), (EVEN_MEANS, MEAN, 6))
+    covtype, of_growing = ([(COVTYPE,), (COVTYPE_PLAIN,)], [(COVTYPE, STEEP), (COVTYPE_PLAIN, ROOT)])
+    if not covtype_is_there():
+        covtype, of_growing = [], []
     return [
         # Single seeds of large rounds are 13 points apart. Medians need six seeds, five have no interval of 95 %.
         *_grid(CONSTANT, [(STRONGLY,), (PLAIN,)], SUMS, SIZES, 12),
         *_grid(CONSTANT, [(STRONGLY,), (PLAIN,)], EVEN_MEANS, SIZES, 6),
         *_grid(CONSTANT, [(LENET5,)], (LISTING,), SIZES, 6),
         *_grid(CONSTANT, [(LENET5,)], ((SUM, UNEVEN, WITH), PLAIN_MEAN), (100, 500, 1000), 6),
-        *_grid(CONSTANT, [(COVTYPE,), (COVTYPE_PLAIN,)] if covtype_is_there() else (), (LISTING, PLAIN_MEAN), SIZES, 6),
+        *_grid(CONSTANT, covtype, (LISTING, PLAIN_MEAN), SIZES, 6),
+        *_grid(GROWING, of_growing, (LISTING, PLAIN_MEAN), COMPARED, 6),
         *_grid(GROWING, [(STRONGLY, STEEP), (PLAIN, STEEP)], (*SUMS, *EVEN_MEANS), COMPARED, 6),
         *_grid(GROWING, [(STRONGLY, STEEP)], (LISTING,), others, 6),
         *_grid(GROWING, [(PLAIN, ROOT)], SUMS, COMPARED, 16),

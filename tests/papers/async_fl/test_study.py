@@ -1,5 +1,7 @@
 """The study of growing sample sizes: readings follow from accuracies, rounds and epsilons."""
 
+import bz2
+import itertools
 import math
 
 import pytest
@@ -425,7 +427,7 @@ def test_examples_agree_with_the_paper():
 
 
 @pytest.mark.usefixtures("without_numbers")
-def test_table_3_is_run_on_covtype_where_its_file_is(tmp_path, monkeypatch):
+def test_table_3_and_figure_5_are_run_on_covtype_where_its_file_is(tmp_path, monkeypatch):
     """A made-up file in the format of LIBSVM's covtype: classes 1 and 2, 54 features from 0 to 1."""
     monkeypatch.setenv("SIMFL_DATA", str(tmp_path))
     path = SCENARIOS / "async_fl/constant-covtype-strongly.yaml"
@@ -436,10 +438,39 @@ def test_table_3_is_run_on_covtype_where_its_file_is(tmp_path, monkeypatch):
     lines = [f"{1 + i % 2} 1:0.{i % 9 + 1} {10 + i % 45}:1" for i in range(500)]
     (tmp_path / "libsvm" / "covtype.binary").write_text("\n".join(lines), encoding="utf-8")
     added = [own for own in study_runs.experiments(quick=False) if own not in before]
-    problems = {own.cell[0]: own for own in added}
-    assert list(problems) == [study_runs.COVTYPE, study_runs.COVTYPE_PLAIN]
-    assert len(added) == 2 * 2 * len(study_runs.SIZES)
+    problems = {(own.section, own.cell[0]): own for own in added}
+    both = (study_runs.COVTYPE, study_runs.COVTYPE_PLAIN)
+    assert list(problems) == [*itertools.product((study_runs.CONSTANT, study_runs.GROWING), both)]
+    assert len(added) == 2 * 2 * (len(study_runs.SIZES) + len(study_runs.COMPARED))
     for own in problems.values():
         scenario = load(SCENARIOS / own.base, [*own.overrides, "algorithm.gradients=1000", "algorithm.sizes=20"])
         run = simfl.run(scenario, out=tmp_path / "out")
         assert (run.manifest.status, run.clients["samples"].sum()) == ("done", 400)
+    saved = list(claims.fewer_on_covtype(runs_of(GROWING, lambda *cell: 84.0, few)))
+    assert {reading.held for reading in saved if "against: sizes of 50" in reading.label} == {True}
+    assert {reading.held for reading in saved if "against: large" in reading.label} == {False}, "they are as good"
+
+
+@pytest.mark.usefixtures("without_numbers")
+@pytest.mark.parametrize(
+    ("name", "features", "labels", "samples"),
+    [
+        ("async_fl/steps-ijcnn1-strongly", 22, (-1, 1), 500),
+        ("async_fl/steps-ijcnn1-plain", 22, (-1, 1), 500),
+        ("proactive_dp/covtype-strongly", 54, (1, 2), 5 * 400),
+    ],
+)
+def test_a_scenario_runs_where_its_file_is(name, features, labels, samples, tmp_path, monkeypatch):
+    """A made-up file in the format of LIBSVM's; ijcnn1 comes with a file of test examples."""
+    monkeypatch.setenv("SIMFL_DATA", str(tmp_path))
+    scenario = load(SCENARIOS / f"{name}.yaml", ["algorithm.gradients=1000"])
+    if "covtype" in name:
+        scenario = scenario.replace(data__partition__size=400)
+    lines = [f"{labels[i % 2]} 1:0.{i % 9 + 1} {2 + i % (features - 1)}:1" for i in range(500)]
+    lines[0] += f" {features}:0.5"
+    (tmp_path / "libsvm").mkdir()
+    for ending in ("", ".t") if "ijcnn1" in name else ("",):
+        file = tmp_path / "libsvm" / f"{scenario.data.path}{ending}.bz2"
+        file.write_bytes(bz2.compress("\n".join(lines).encode()))
+    run = simfl.run(scenario, out=tmp_path / "out")
+    assert (run.manifest.status, run.clients["samples"].sum()) == ("done", samples)
