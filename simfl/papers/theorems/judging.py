@@ -215,24 +215,33 @@ def drawing_of(*statements: Statement) -> Callable[[Runs], Figure]:
         rows = -(-len(shown) // columns) if shown else 0
         figure, axes = panels(rows, columns, (3.2 * columns, 2.7 * rows + 0.4))
         for axis, (own, problem) in zip(axes.flat, shown, strict=False):
+            drawn: list[Floats] = []
             for form, (color, dashes) in zip(own.forms, BOUNDS, strict=False):
                 try:
                     curves = own.curves(runs, problem, form)
                 except ConditionError:
                     continue
                 steps, measured, bound, _ = (np.mean(part, axis=0) for part in zip(*curves, strict=True))
+                marker, other = "o" if len(steps) == 1 else "", bool(drawn) and not np.array_equal(drawn[0], measured)
                 for curve in curves:
-                    axis.plot(curve.steps, curve.measured, color="#0072b2", lw=0.4, alpha=0.4)
-                axis.plot(steps, measured, color="#0072b2", lw=1.8, label="measured")
-                axis.plot(steps, bound, color=color, ls=dashes, lw=1.8, label=f"bound, {form}")
-                axis.axhline(float(np.mean([curve.start for curve in curves])), color="0.6", lw=0.8)
-            axis.set(xscale="log", yscale="log", xlabel=own.axis)
+                    axis.plot(curve.steps, curve.measured, color="#0072b2", lw=0.4, alpha=0.4, marker=marker, ms=2)
+                look = {"lw": 1.8, "marker": marker}
+                if other or not drawn:
+                    text, line = f"measured, {form}" if other else "measured", dashes if other else "-"
+                    axis.plot(steps, measured, color="#0072b2", ls=line, label=text, **look)
+                axis.plot(steps, bound, color=color, ls=dashes, label=f"bound, {form}", **look)
+                drawn.append(measured)
+                start = float(np.mean([curve.start for curve in curves]))
+                axis.axhline(start, color="0.6", lw=0.8, label="starting model")
+                ends = sorted({min(curve.steps[0] for curve in curves), max(curve.steps[-1] for curve in curves)})
+                axis.set(xscale="log", yscale="log", xlabel=own.axis)
+                axis.set_xticks(ends, [f"{end:,.0f}" for end in ends])
             axis.tick_params(which="minor", labelbottom=False, labelleft=False)
-            axis.set_title(f"{own.section.title.rpartition(', ')[2]}, {problem}: {own.quantity}", fontsize=7)
+            axis.set_title(f"{own.section.title.rpartition(', ')[2]}, {problem}\n{own.quantity}", fontsize=7)
         for axis in list(axes.flat)[len(shown) :]:
             axis.set_visible(False)
         seen = {name: line for axis in axes.flat for line, name in zip(*axis.get_legend_handles_labels(), strict=True)}
-        figure.legend(seen.values(), seen.keys(), loc="outside upper center", ncols=len(seen))
+        figure.legend(seen.values(), seen.keys(), loc="outside upper center", ncols=len(seen) if columns > 1 else 1)
         return figure
 
     return draw
