@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5293,
     "world": 5308,
 }
-MOST_LINES = {"core": 59517, "all": 90214, "tests": 64411}
+MOST_LINES = {"core": 59517, "all": 90214, "tests": 64431}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 from simfl.assembly.assemble import prepare
 from simfl.errors import ConditionError
 from simfl.papers.theorems import adp2sgd, async_fl, mapa, proactive_dp, without_replacement
-from simfl.papers.theorems.judging import Curve, Statement, averages, falls, holds, informs, slope_of
+from simfl.papers.theorems.judging import Curve, Statement, averages, drawing_of, falls, holds, informs, slope_of
 from simfl.papers.theorems.problems import problem_of
 from simfl.scenario import load
 from simfl.studies.papers import Experiment, Runs, Section
@@ -230,3 +230,23 @@ def test_a_theorem_whose_condition_fails_is_neither_held_nor_refuted():
         reading = judged(judge, measure, 1, 2, 3, 4, 5)
         assert reading.held is None
         assert reading.evidence == "not applicable: the step is too large"
+
+
+def test_a_figure_shows_single_points_the_starting_model_and_what_each_form_measures():
+    def measure(run, scale=1.0):
+        return Curve(AT[-1:] + run, np.array([scale * run]), np.ones(1), 2.0)
+
+    section = Section("Paper, Theorem 1")
+    own = Statement(section, {"as printed": measure, "scaled": lambda run: measure(run, 3.0)}, "x")
+    figure = drawing_of(own)(Runs({Experiment(section, ("all",), ""): {1: 1.0, 2: 2.0}}))
+    (axis,) = figure.axes
+    lines = {line.get_label(): line for line in axis.lines}
+    for name, value in {"measured": 1.5, "measured, scaled": 4.5, "bound, as printed": 1.0}.items():
+        assert lines[name].get_marker() == "o"
+        assert (lines[name].get_xdata().tolist(), lines[name].get_ydata().tolist()) == ([4001.5], [value])
+    assert lines["starting model"].get_ydata() == [2.0, 2.0]
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["4,001", "4,002"]
+    assert axis.get_title() == "Theorem 1, all\nx"
+    figure.canvas.draw()
+    legend = figure.legends[0].get_window_extent()
+    assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width
