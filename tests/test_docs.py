@@ -26,7 +26,7 @@ from simfl.scenario import Scenario, meetings
 from simfl.scenario.fields import DISCRIMINATORS
 from simfl.studies.about import ABOUT_FIELDS
 from simfl.studies.pages import CLAIM_FIELDS, LOST_FIELDS, NUMBER_FIELDS, READING_FIELDS
-from simfl.studies.reproducing import PAPERS
+from simfl.studies.reproducing import PAPERS, find_paper
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(path for path in (ROOT / "docs").glob("*.py") if "argparse" in path.read_text(encoding="utf-8"))
@@ -84,6 +84,14 @@ def test_verdicts_and_words_follow_from_the_stored_readings():
                 assert both[0] == both[1]
                 judged += 1
     assert judged > 100
+
+
+def test_minutes_of_studies_are_those_of_the_stored_runs_on_two_cores():
+    for name in PAPERS:
+        (about,) = REPRODUCTION["rows_of"](f"{name}-about")
+        stated = find_paper(name).minutes["--quick" not in about["command"]]
+        if not name.endswith("_cifar"):  # one run takes most of the time
+            assert stated == pytest.approx(int(about["minutes"]) / 2, rel=0.25, abs=1), name
 
 
 def test_pages_of_verdicts_are_short():

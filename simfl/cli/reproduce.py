@@ -21,7 +21,7 @@ def reproduce(
         list[str] | None, Argument(metavar="PAPER", help="Names as --list shows them; all by default.")
     ] = None,
     cifar: Annotated[bool, Option("--cifar", help="Studies on CIFAR-10, with the hours of the full scale.")] = False,
-    quick: Annotated[bool, Option("--quick", help="Fewer settings: minutes instead of up to an hour.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Fewer settings: minutes instead of up to two hours.")] = False,
     only: Annotated[
         str, Option(metavar="REGEX", help='Only experiments whose "part, setting", as tables name them, matches.')
     ] = "",

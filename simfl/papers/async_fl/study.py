@@ -48,7 +48,7 @@ PAPER = Paper(
     "Rounds and with Differential Privacy from Less Aggregated Gaussian Noise",
     page="async_fl.md",
     data=("a9a", "w8a", "phishing", "mnist"),
-    minutes=(2, 25),
+    minutes=(2, 32),
     experiments=experiments,
     numbers=(
         round_numbers, size_numbers, sequence_numbers, step_numbers, private_numbers, biased_numbers, example_numbers,

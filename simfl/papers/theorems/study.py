@@ -20,7 +20,7 @@ PAPER = Paper(
     name="theorems",
     title="Convergence theorems of the papers, on problems of known constants",
     page="theorems.md",
-    minutes=(1, 12),
+    minutes=(1, 2),
     experiments=experiments,
     numbers=(
         *(statement.numbers for part in PARTS for statement in part.STATEMENTS),
