@@ -20,6 +20,7 @@ from simfl.papers.mapa.study_claims import (
     insensitive,
     inversion_numbers,
     join,
+    joining_numbers,
     lead_numbers,
     leads_by,
     leads_most_at_small_epsilon,
@@ -106,6 +107,7 @@ PAPER = Paper(
         convergence_numbers,
         saving_numbers,
         network_numbers,
+        joining_numbers,
         inversion_numbers,
         private_numbers,
     ),
@@ -141,21 +143,18 @@ PAPER = Paper(
         "the right law leaves is in the last table.",
         "AUDP clips each example's gradient to G, and MAPA to b ΔS/2. Outside of Figure 5 the paper's AUDP and its "
         "code do not clip, and its MAPA clips the mean over the batch, which bounds the sensitivity by b times as "
-        "much. AUDP without clipping, with the noise of the code's G = 4, is one of the readings, and for LR on USPS "
-        "MAPA as printed is, too.",
+        "much. Readings have AUDP without clipping, with noise of the code's G = 4, and MAPA as printed (LR, USPS).",
         "G as measured is a bound over all models for LR and SVM: the largest example times the steepest slope of the "
         "loss. For the CNN, which has none, it is the largest gradient of an example at the first models.",
-        "The paper's LR has two classes, which it does not name: even against odd digits and below five against the "
-        "others are nearest to it here, and all ten digits stand beside them. Its SVM is that of Crammer and Singer "
-        "(worst class) or of one against the rest (each class).",
+        "The paper does not name LR's two classes: even or odd digits, and below five or not, are nearest to it here. "
+        "Its SVM is that of Crammer and Singer (worst class) or of one against the rest (each class).",
         'Models and data sets are parts of one reading where the text says "in all sub-figures". On MNIST, two-way LR '
         "is even or odd, the SVM is that of each class, and AUDP has ε = 0.1 alone; so has the CNN there, without ASGD "
         "and CSGD.",
-        f"A lead of less than {NONE:g} point counts as none, and so does a ratio of updates of less than {AHEAD:g}: "
-        "with enough seeds, any other difference decides.",
+        f"Leads below {NONE:g} point and ratios of updates below {AHEAD:g} count as none.",
         "The network averages in its pooling layers and applies ReLU after them; the published code has another order.",
         "The next ΔS is θ ΔS, as in Algorithm 1. Table 2's rule makes ΔS grow if its Δ_s is Δ_b; if it is the bound "
-        "2 Δ_b/(P(τ+1)) on the squared gradient, which the paper may mean, the rule is that of the text.",
+        "2 Δ_b/(P(τ+1)) on the squared gradient, the rule is that of the text.",
         "Figure 4 infers single images at LR's first model, from one example's gradient clipped to 1.",
         "Figure 7 is for LR alone, with two or three losses: the paper names none. USPS has too few examples for 1,000 "
         "servers, which have MNIST. Where ASGD's runs end before they converge, its count is the least that a convex "

@@ -191,6 +191,15 @@ def network_numbers(runs: Runs) -> Iterator[Number]:
             yield Number(f"{section}: {setting}", row, column, accuracies, digits=1, unit="test accuracy, %")
 
 
+def joining_numbers(runs: Runs) -> Iterator[Number]:
+    """Yield the accuracies where servers join, and where they do not."""
+    for cell in runs.cells(JOINING):
+        part = "Section 3.1: two of five servers join, LR, even or odd on USPS"
+        yield Number(
+            part, JOINING.label(*cell), "at the end", runs.accuracy(JOINING, cell), digits=1, unit="test accuracy, %"
+        )
+
+
 def private_numbers(runs: Runs) -> Iterator[Number]:
     """Yield the accuracy that remains with private noise."""
     part = "Noise of the right law (laplace_l2): LR on USPS"

@@ -672,7 +672,7 @@ PAPER = Paper(
         "for each problem; readings have the best of them, for the plan or without privacy. Figures have 0.1 (0.3 for "
         "the strongly convex problem where t counts the gradients of all clients), chosen at seed 1 by test accuracy, "
         "which no ε counts.",
-        f"A lead of less than {LEVEL:g} point counts as none: with enough seeds, any other difference decides.",
+        f"A lead of less than {LEVEL:g} point counts as none.",
         "LeNet-5: two passes of each client instead of six, one choice of step, and one of Figure 9's other sizes.",
         "The utility graph is compared with private runs where w* is the run that is clipped and has no noise: at the "
         "noises of the plans on phishing, and on MNIST (softmax regression, four clients, C = 0.5) at a grid of noises "

@@ -751,12 +751,12 @@ PAPER = Paper(
     ),
     deviations=(
         f"Features, gradients and steps are read in two ways. \"{FIRST}\": PCA about the mean, a constant inside of "
-        "the unit sphere, steps of at most 1/(2 mu), gradients clipped to L = 1, so that the noise hides what it is to "
-        f"hide. \"{SECOND}\": PCA about the origin, an intercept outside of the sphere, steps min(1/mu, 1/(l2 t)), "
+        "the unit sphere, steps of at most 1/(2 mu), gradients clipped to L = 1. "
+        f"\"{SECOND}\": PCA about the origin, an intercept outside of the sphere, steps min(1/mu, 1/(l2 t)), "
         "gradients of norms up to sqrt 2 under noise for L = 1, which certifies nothing. The second was chosen after "
         "Table II had been compared with.",
         "Epsilon is that of one task at one node, as the paper counts it; the ledger's is beside it.",
-        f"A lead of less than {LEAD:g} points counts as none: with enough seeds, any other difference decides.",
+        f"A lead of less than {LEAD:g} points counts as none.",
         "In Algorithm 2 every node acts once per round of a task, as in the listing and in Assumption 2. Other orders "
         "are readings: the node with the fewest used batches of the task is next, or turns go round, or are drawn. "
         "There Local steps wait for no other node.",

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from simfl import run
 from simfl.assembly.assemble import prepare
 from simfl.errors import ConditionError
 from simfl.papers.theorems import adp2sgd, async_fl, mapa, proactive_dp, without_replacement
@@ -107,6 +108,15 @@ def test_theorems_3_and_6_without_replacement_by_hand():
     sixth = without_replacement.THEOREM6.forms["with d"](made(without_replacement.BASE, few, coin))
     # M = 4 nodes, and a half of the steps are Global.
     assert sixth.bound[-1] == pytest.approx(5 * 16 / 16 + own.lipschitz**2 / 10 + 5 * 0.1 * 0.03**2 / 4 + sampling)
+
+
+def test_the_noise_of_mapas_runs_has_the_sensitivity_of_the_theorems(without_numbers):
+    for own in mapa.experiments(quick=True):
+        whole = load(scenarios_folder() / mapa.BASE, (*own.overrides, "stop.updates=2", "evaluate.every.updates=1"))
+        result, privacy = run(whole), whole.resolved()["privacy"]
+        scale = 2 * privacy["clipping_norm"] / 16 / privacy["epsilon_per_release"]  # ΔS/ε
+        d = whole.resolved()["data"]["dimension"]
+        assert result.updates["noise_std"].to_numpy() == pytest.approx(16 * scale * (d + 1) ** 0.5, rel=1e-6)
 
 
 def test_theorem_2_of_mapa_needs_steps_for_the_problem():
