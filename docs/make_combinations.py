@@ -52,6 +52,12 @@ in one line before anything runs.
 A cell is about its feature alone, beside the algorithm's defaults. Two features that an algorithm accepts one by one
 may exclude each other: the last section lists these pairs.
 """
+WHY = """\
+## Why not
+
+An algorithm says what becomes of its messages and of their sums (`uses`, in `simfl/scenario/seams.py`). The reasons
+follow from that, and refusals say them.
+"""
 PAIRS = """\
 ## Pairs that exclude each other
 
@@ -181,9 +187,26 @@ def page(rows: Mapping[str, str] | None = None) -> str:
             family = entry.details["family"]
             lines += ["", f"## {family.capitalize()}", "", f"| {' | '.join(HEADER)} |", "| --- " * len(HEADER) + "|"]
         lines.append(row(kind) if rows is None else rows[kind])
-    lines += ["", *PAIRS.splitlines(), ""]
+    lines += ["", *WHY.splitlines(), "", *reasons(), "", *PAIRS.splitlines(), ""]
     lines += [line for pair in (*ANY, *OF_MESSAGES, *OF_SUMS) for line in _item(pair)]
     return "\n".join(lines) + "\n"
+
+
+def reasons() -> Iterator[str]:
+    """Yield the lines that say which algorithms take no feature of a seam, and why."""
+    why: dict[tuple[str, str], list[str]] = {}
+    for kind in sorted(ALGORITHMS):
+        uses = SECTIONS[kind].uses  # type: ignore[attr-defined]
+        why.setdefault(("No compression", uses.messages.why), []).append(kind)
+        why.setdefault(("No rules and no attacks on messages", uses.summing.why), []).append(kind)
+        why.setdefault(("No noise for users", "" if uses.summing.noise else uses.why_no_noise), []).append(kind)
+    for (what, reason), kinds in sorted(why.items()):
+        if reason:
+            yield from _wrapped(f"- {what} with {_listed(kinds)}: {reason}.")
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, 120, subsequent_indent="  ")
 
 
 def _item(pair: Row) -> list[str]:
@@ -191,7 +214,7 @@ def _item(pair: Row) -> list[str]:
     algorithm, privacy = SimpleNamespace(kind="..."), SimpleNamespace(mechanism="...", where="...", correlated="...")
     privacy.claim = algorithm
     expected = pair.expected.format(a=algorithm, p=privacy)
-    return textwrap.wrap(f"- `{pair.at}`: {expected}. Reason: {pair.why}.", 120, subsequent_indent="  ")
+    return _wrapped(f"- `{pair.at}`: {expected}. Reason: {pair.why}.")
 
 
 def _chosen(needs: Mapping[str, Any], accepted: Callable[[str], bool]) -> str:

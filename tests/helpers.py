@@ -26,6 +26,8 @@ from simfl.privacy.ledger import Ledger
 from simfl.privacy.terms import Terms
 from simfl.records import RunFolder
 from simfl.runs.runner import Simulation
+from simfl.scenario.catalogues import Algorithm
+from simfl.scenario.fields import kind_of, members_of
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
 from simfl.tape.draws import batch_positions
@@ -531,8 +533,13 @@ def tally_of(training, *, rounds=False, by_server=False):
 
 def recorded(kind):
     """Return the options of a tape that an algorithm needs."""
-    algorithm = ALGORITHMS[kind]
-    return {"local": kind in LOCAL, "corrected": algorithm.corrects_rounds, "own_clipping": algorithm.own_clipping}
+    gradient = uses_of(kind).gradient
+    return {"local": kind in LOCAL, "corrected": gradient == "corrected", "own_clipping": gradient == "own_norm"}
+
+
+def uses_of(kind):
+    """Return what an algorithm does with messages, sums and steps."""
+    return next(section for section in members_of(Algorithm) if kind_of(section, "kind") == kind).uses
 
 
 def make_algorithm(kind, world, tape, training, on_update=lambda row: None, **options):

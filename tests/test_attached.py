@@ -133,12 +133,13 @@ from typing import Literal
 
 from simfl.scenario.algorithms.base import AlgorithmConfig
 from simfl.scenario.fields import Positive, variant
+from simfl.scenario.seams import Uses
 
 
 class Alone(AlgorithmConfig):
     """Every client trains alone."""
 
-    uses_topology = False
+    uses = Uses(graph="none")
 
     kind: Literal["alone"] = variant("alone")
     patience: Positive = 1.0

@@ -51,12 +51,13 @@ from pydantic import Field
 
 from simfl.scenario.algorithms.base import AlgorithmConfig
 from simfl.scenario.fields import Positive, Settled, variant
+from simfl.scenario.seams import Uses
 
 
 class AloneSgd(AlgorithmConfig):
     """Every client trains on its own, with smaller steps after every few passes over its data."""
 
-    uses_topology = False
+    uses = Uses(graph="none")
 
     kind: Literal["alone_sgd"] = variant("alone_sgd")
     halve_every: Settled[Positive] = Field(default=1.0, description="passes over its data after which steps are halved")

@@ -28,7 +28,6 @@ from typing import ClassVar
 import numpy as np
 
 from simfl.algorithms.adpsgd import ADPSGD
-from simfl.robust.base import Among
 from simfl.tape import Gradient, Model
 from simfl.world.topology import Topology
 
@@ -60,8 +59,6 @@ class A2CiD2(ADPSGD):
     who_waits: ClassVar[str] = "as with `adpsgd`"
     what_travels: ClassVar[str] = "models, to one neighbor and back; the second model of a client stays there"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
-    takes_optimizer: ClassVar[bool] = False
-    aggregates: ClassVar[frozenset[Among]] = frozenset()
 
     def set_up(self, exchange: str = "messages", pairing: str = "auto", gradient_s: Sequence[float] = ()) -> None:
         """Take the options.

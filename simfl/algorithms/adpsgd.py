@@ -40,7 +40,6 @@ from simfl.algorithms.pairing import Shown, pairing_of
 from simfl.algorithms.staleness import OwnUpdates
 from simfl.compiled import Integer, Number
 from simfl.errors import ScenarioError
-from simfl.robust.base import Among
 from simfl.tape.recording import Gradient, Model
 from simfl.world.availability import CRASHED, DONE, GONE
 from simfl.world.compute import ClientDraws
@@ -60,7 +59,6 @@ class ADPSGD(OwnUpdates):
     )
     what_travels: ClassVar[str] = "models, to one neighbor and back; with `exchange: atomic`, links have no effect"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
-    aggregates: ClassVar[frozenset[Among]] = frozenset({"own"})
 
     def set_up(self, exchange: str = "messages", pairing: str = "auto") -> None:
         """Take the options.

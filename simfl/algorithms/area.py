@@ -40,7 +40,6 @@ from simfl.algorithms.cache import Cache
 from simfl.algorithms.fedbuff import FedBuff
 from simfl.algorithms.local_rounds import Update
 from simfl.algorithms.sums import Released
-from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.tape.recording import Round
 
@@ -56,7 +55,6 @@ class AREA(FedBuff):
     what_travels: ClassVar[str] = "the model to clients, the changes of their own models to the server"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     kind: ClassVar[str] = "area"
-    aggregates: ClassVar[frozenset[Among]] = frozenset()
     combines_per_gradient = 2.0
     answers_first: ClassVar[bool] = True
 

@@ -28,7 +28,7 @@ from simfl.compression.base import CompressionPlan
 from simfl.each import number
 from simfl.privacy.cohorts import CohortPlan
 from simfl.privacy.releases import Releases
-from simfl.robust.base import AbstractRule, Among
+from simfl.robust.base import AbstractRule
 from simfl.streams import Streams
 from simfl.tape.recording import Gradient, Model, Round, Tape
 from simfl.tape.tuning import STEPS
@@ -197,20 +197,6 @@ class Algorithm:
     what_is_private: ClassVar[str] = ""
     #: Its name in legends and tables; "": that of `simfl.plots.name_of`, which is `kind` for a user's class.
     title: ClassVar[str] = ""
-    #: Whether it can train several tasks on the same data (`Training.tasks`).
-    moves_tasks: ClassVar[bool] = False
-    #: Whether each of its gradients has its own clipping norm.
-    own_clipping: ClassVar[bool] = False
-    #: Whether it takes all its steps by `descend`, and so can use an optimizer.
-    takes_optimizer: ClassVar[bool] = False
-    #: Whether a constant is added to each gradient of its rounds of local steps.
-    corrects_rounds: ClassVar[bool] = False
-    #: Whether all clients train one model, so that each step starts from the result of the step before.
-    one_model: ClassVar[bool] = False
-    #: The classes of aggregation rules that it takes, and of attacks: it combines messages by `aggregator`.
-    aggregates: ClassVar[frozenset[Among]] = frozenset()
-    #: The classes of attacks that it takes, if they are not those of rules.
-    attacked: ClassVar[frozenset[Among] | None] = None
     #: Approximate number of linear combinations per gradient; `set_up` may change it, as `combines`.
     combines_per_gradient: ClassVar[float] = 0.25
     #: Steps that the executor runs per call; a window of recorded operations has at least as many.
@@ -279,8 +265,8 @@ class Algorithm:
         #: None if messages are combined as the algorithm says.
         self.aggregation: Aggregation | None = None
         if training.optimizer is not None:
-            states = 1 if self.one_model else self.num_clients
-            self.optimizer = Optimizer(tape, training.optimizer, states, self.one_model)
+            shared = training.optimizer.shared
+            self.optimizer = Optimizer(tape, training.optimizer, 1 if shared else self.num_clients, shared)
         #: Approximate number of linear combinations per gradient; the executor reserves lanes for them.
         self.combines: float = self.combines_per_gradient
         self.set_up(**options)
@@ -428,7 +414,7 @@ class Algorithm:
         ending = self._timeout(when - now, outcome)
         if outcome is CRASHED and self.optimizer is not None:
             # before any process learns of the crash
-            ending.callbacks.append(_losing(self.optimizer, 0 if self.one_model else client))
+            ending.callbacks.append(_losing(self.optimizer, 0 if self.optimizer.plan.shared else client))
         return ending
 
     def exhausted(self, client: Integer) -> bool:

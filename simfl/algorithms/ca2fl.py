@@ -24,7 +24,6 @@ from typing import Any, ClassVar
 from simfl.algorithms.cache import Cache
 from simfl.algorithms.fedbuff import FedBuff
 from simfl.algorithms.sums import Part
-from simfl.robust.base import Among
 
 
 class CA2FL(FedBuff):
@@ -36,7 +35,6 @@ class CA2FL(FedBuff):
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     kind: ClassVar[str] = "ca2fl"
-    aggregates: ClassVar[frozenset[Among]] = frozenset()
     combines_per_gradient = 3.0
 
     def set_up(self, staleness_exponent: float = 0.0, **options: Any) -> None:  # type: ignore[override]

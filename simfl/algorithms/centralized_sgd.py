@@ -22,8 +22,6 @@ class CentralizedSGD(Algorithm):
     """One machine, one model."""
 
     kind: ClassVar[str] = "centralized_sgd"
-    takes_optimizer: ClassVar[bool] = True
-    one_model: ClassVar[bool] = True
     summary: ClassVar[str] = "CSGD: SGD on one machine with all the data; no messages, no delay"
     family: ClassVar[str] = "papers"
     who_waits: ClassVar[str] = "no client waits"

@@ -54,7 +54,6 @@ class CorrectedGossip(GraphRounds):
     who_waits: ClassVar[str] = "each client waits for its neighbors' messages of the round"
     what_travels: ClassVar[str] = "models, to all neighbors; with `method: tracking`, two vectors"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
-    takes_optimizer: ClassVar[bool] = False
     combines_per_gradient: ClassVar[float] = 3.0
 
     def set_up(

@@ -30,7 +30,6 @@ from typing import Any, ClassVar
 
 from simfl.algorithms.fedavg import FedAvg, RoundUnderWay
 from simfl.algorithms.sums import Part
-from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.tape.recording import Round
 
@@ -40,8 +39,6 @@ _Terms = list[tuple[float, Model | Round]]
 class _Corrected(FedAvg):
     """Base of the servers that keep a vector for each client."""
 
-    aggregates: ClassVar[frozenset[Among]] = frozenset()
-    corrects_rounds: ClassVar[bool] = True
     combines_per_gradient: ClassVar[float] = 3.0
 
     def set_up(self, **options: Any) -> None:  # type: ignore[override]
@@ -128,7 +125,6 @@ class FedNova(FedAvg):
     )
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
-    aggregates: ClassVar[frozenset[Among]] = frozenset()
     partial_work: ClassVar[bool] = True
 
     def set_up(self, mu: float = 0.0, **options: Any) -> None:  # type: ignore[override]

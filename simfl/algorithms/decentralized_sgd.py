@@ -25,7 +25,6 @@ from mypy_extensions import mypyc_attr
 from simfl.algorithms.aggregation import Weighted
 from simfl.algorithms.mixing import mixing_of
 from simfl.algorithms.neighbor_rounds import GraphRounds
-from simfl.robust.base import Among
 from simfl.world.availability import CRASHED, GONE
 from simfl.world.engine import Process
 
@@ -40,7 +39,6 @@ class DecentralizedSGD(GraphRounds):
     who_waits: ClassVar[str] = "each client waits for its neighbors' models of the round"
     what_travels: ClassVar[str] = "models, to all neighbors"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
-    aggregates: ClassVar[frozenset[Among]] = frozenset({"many", "own"})
     #: Whether all clients of a complete graph have the same mean.
     means_are_common: ClassVar[bool] = True
 

@@ -37,7 +37,6 @@ class Ditto(FedAvg):
     who_waits: ClassVar[str] = "the server waits for all selected clients, or until a `deadline`"
     what_travels: ClassVar[str] = "the model to clients, their changes to the server; personal models stay at clients"
     what_is_private: ClassVar[str] = "nothing: personal models are trained without noise"
-    corrects_rounds: ClassVar[bool] = True
     combines_per_gradient: ClassVar[float] = 1.0
 
     def set_up(self, personal_pull: float = 0.1, **options: Any) -> None:  # type: ignore[override]

@@ -43,7 +43,6 @@ class DivShare(Algorithm):
     who_waits: ClassVar[str] = "no client waits"
     what_travels: ClassVar[str] = "fragments of models, to random others, as many as the links carry in a round"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
-    takes_optimizer: ClassVar[bool] = True
 
     def set_up(self, fragments: int = 10, peers: int | None = None) -> None:
         """Take the options.

@@ -29,7 +29,6 @@ from typing import Any, ClassVar
 from simfl.algorithms.fedbuff import FedBuff
 from simfl.algorithms.local_rounds import Update
 from simfl.algorithms.sums import Released
-from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.tape.optimizers import Amsgrad
 
@@ -43,7 +42,6 @@ class FADAS(FedBuff):
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     kind: ClassVar[str] = "fadas"
-    aggregates: ClassVar[frozenset[Among]] = frozenset()
     combines_per_gradient = 1.0
 
     def set_up(  # type: ignore[override]

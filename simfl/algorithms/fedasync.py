@@ -36,7 +36,6 @@ from simfl.algorithms.local_rounds import LocalRounds, Update
 from simfl.algorithms.sums import ComparedSum, Part
 from simfl.compiled import Integer, Number
 from simfl.each import number
-from simfl.robust.base import Among
 
 #: 1.0, for arithmetic with numbers that may differ between the runs of a sweep: compiled, 1.0 - x must be a float.
 _ONE: Number = 1.0
@@ -70,8 +69,6 @@ class FedAsync(LocalRounds):
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`), or a user, not from the server (`gaussian_cohort`)"
     kind: ClassVar[str] = "fedasync"
-    aggregates: ClassVar[frozenset[Among]] = frozenset({"own"})
-    attacked: ClassVar[frozenset[Among]] = frozenset({"many"})
 
     def set_up(  # type: ignore[override]
         self,

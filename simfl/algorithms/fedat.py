@@ -32,7 +32,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from simfl.algorithms.fedavg import FedAvg, RoundUnderWay
-from simfl.robust.base import Among
 from simfl.tape import Model
 from simfl.tape.recording import Round
 
@@ -46,7 +45,6 @@ class FedAT(FedAvg):
     who_waits: ClassVar[str] = "a client waits for the others of its tier; no tier waits for another"
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
-    aggregates: ClassVar[frozenset[Among]] = frozenset()
     combines_per_gradient: ClassVar[float] = 1.0
 
     def set_up(self, tiers: int = 2, tier_of: Sequence[int] | None = None, **options: Any) -> None:  # type: ignore[override]

@@ -40,7 +40,6 @@ from mypy_extensions import mypyc_attr
 from simfl.algorithms.server import ServerAlgorithm
 from simfl.algorithms.sums import Part
 from simfl.compiled import Number
-from simfl.robust.base import Among
 from simfl.tape.recording import Model, Round
 from simfl.world.availability import CRASHED, GONE
 from simfl.world.compute import Draws
@@ -57,7 +56,6 @@ class FedAvg(ServerAlgorithm):
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`), or a user, not from the server (`gaussian_cohort`)"
     kind: ClassVar[str] = "fedavg"
-    aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
     combines_per_gradient: ClassVar[float] = 0.3
     #: Whether a client that would miss the deadline makes fewer steps.
     partial_work: ClassVar[bool] = False

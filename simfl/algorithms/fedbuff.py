@@ -36,7 +36,6 @@ from mypy_extensions import mypyc_attr
 from simfl.algorithms.local_rounds import LocalRounds, Update
 from simfl.algorithms.sums import LastNoise, Part, Released
 from simfl.compiled import Integer, Number
-from simfl.robust.base import Among
 from simfl.tape.recording import Model
 
 
@@ -52,7 +51,6 @@ class FedBuff(LocalRounds):
         "a client (`gaussian_update`); with `noise: server`, or `gaussian_cohort`, not from the server"
     )
     kind: ClassVar[str] = "fedbuff"
-    aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
     #: Whether a client that does not wait gets the model before the step that its update completes.
     answers_first: ClassVar[bool] = False
 

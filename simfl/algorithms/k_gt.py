@@ -38,7 +38,6 @@ class KGT(CorrectedGossip):
     who_waits: ClassVar[str] = "each client waits for its neighbors' messages of the round"
     what_travels: ClassVar[str] = "two vectors, to all neighbors, after many local steps"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
-    corrects_rounds: ClassVar[bool] = True
 
     def set_up(  # type: ignore[override]
         self,

@@ -21,7 +21,6 @@ from typing import ClassVar
 
 from simfl.algorithms.decentralized_sgd import DecentralizedSGD
 from simfl.algorithms.neighbor_rounds import Graph
-from simfl.robust.base import Among
 from simfl.world.matchings import laplacians, matchings_of, mixing_step, probabilities
 
 
@@ -34,7 +33,6 @@ class Matcha(DecentralizedSGD):
     who_waits: ClassVar[str] = "each client waits for its neighbors in the matchings of the round"
     what_travels: ClassVar[str] = "models, to the neighbors in the matchings of the round"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
-    aggregates: ClassVar[frozenset[Among]] = frozenset()
     means_are_common: ClassVar[bool] = False
 
     def set_up(self, budget: float = 0.5) -> None:  # type: ignore[override]

@@ -25,7 +25,6 @@ class NeighborRounds(Algorithm):
     Subclasses write `worker`. It calls `join` first, `wait_for` to wait for messages, and `leave` when it ends.
     """
 
-    takes_optimizer: ClassVar[bool] = True
     combines_per_gradient: ClassVar[float] = 1.0
 
     def set_up(self) -> None:

@@ -36,6 +36,7 @@ class OptimizerPlan:
         loses: whether a client that crashes loses its state.
         averages: whether states are averaged with the models.
         travels: whether messages with a model contain the state.
+        shared: whether there is one state, that of the one model of all clients.
     """
 
     momentum: float = 0.0
@@ -46,6 +47,7 @@ class OptimizerPlan:
     loses: bool = False
     averages: bool = False
     travels: bool = False
+    shared: bool = False
 
     @property
     def rows(self) -> int:

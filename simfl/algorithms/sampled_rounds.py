@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import ClassVar
 
 import numpy as np
 import simpy
@@ -20,8 +19,6 @@ class SampledRounds(Algorithm):
     All clients can compute the hash, and know who is present. A client that is present has joined and has not left.
     Subclasses write `begin`, which runs when a client joins, and `replace`, which runs after a client has left.
     """
-
-    takes_optimizer: ClassVar[bool] = True
 
     def set_up(self) -> None:
         """Give every client the initial model."""

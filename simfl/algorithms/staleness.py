@@ -155,7 +155,6 @@ class OwnUpdates(Algorithm):
     will be none. A dropped update was never shown: it is not a release, and its mini-batch is handed out again.
     """
 
-    takes_optimizer = True
     #: The current model of each client.
     model: list[Model]
 

@@ -56,7 +56,6 @@ class Swift(Algorithm):
     who_waits: ClassVar[str] = "no client waits"
     what_travels: ClassVar[str] = "models, to all neighbors, after every step"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
-    takes_optimizer: ClassVar[bool] = True
     combines_per_gradient: ClassVar[float] = 1.0
 
     def set_up(self, skip: int = 0, gradient_s: Sequence[float] = ()) -> None:

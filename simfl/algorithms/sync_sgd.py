@@ -38,7 +38,6 @@ from simfl.algorithms.aggregation import Message
 from simfl.algorithms.base import NO_NUMBER, Algorithm, Countdown
 from simfl.algorithms.optimizers import Terms
 from simfl.compiled import Integer, Number
-from simfl.robust.base import Among
 from simfl.tape.recording import Gradient, Model
 from simfl.world.availability import CRASHED, DONE
 from simfl.world.collectives import (
@@ -66,9 +65,6 @@ class SyncSGD(Algorithm):
     who_waits: ClassVar[str] = "every client waits for the slowest, in every mini-batch"
     what_travels: ClassVar[str] = "gradients, by all-reduce; with a robust rule, by all-gather"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
-    takes_optimizer: ClassVar[bool] = True
-    one_model: ClassVar[bool] = True
-    aggregates: ClassVar[frozenset[Among]] = frozenset({"many"})
     combines_per_gradient: ClassVar[float] = 0.3
 
     def set_up(self, all_reduce: str = "auto") -> None:

@@ -266,6 +266,7 @@ def _problem(setup: Setup) -> LearningProblem:
     arrays = dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y
     indices, offsets = np.asarray(shares.indices, dtype=np.int32), np.asarray(shares.offsets, dtype=np.int64)
     form = correlation.form if correlation else None
+    own_norms = setup.scenario.algorithm.uses.gradient == "own_norm"
     return LearningProblem(
         model=setup.moved,
         data=ClientData(*arrays, indices, offsets, dataset.scaling),
@@ -280,7 +281,7 @@ def _problem(setup: Setup) -> LearningProblem:
             dataset.suboptimality if known else None,
             np.sort(order) if hostile else None,
         ),
-        clipping=Clipping(protection.clipping_norm, protection.clip, setup.algorithm.own_clipping),
+        clipping=Clipping(protection.clipping_norm, protection.clip, own_norms),
         noise=Noise(protection.sampler, setup.noisy, form) if max(protection.scales) > 0.0 else None,
         correlation=correlation,
         tasks=Tasks(setup.tasks, setup.model) if setup.tasks > 1 else None,

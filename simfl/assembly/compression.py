@@ -24,7 +24,7 @@ def compression_of(setup: Setup) -> CompressionPlan | None:
     compressor: AbstractCompressor = made(config, AbstractCompressor, "compression")
     if config.item is None:
         _try_out(compressor, config.kind, size)
-    scheme, gamma = config.scheme or config.usable(setup.scenario.algorithm.compresses)[0], config.gamma
+    scheme, gamma = config.scheme or config.usable(setup.scenario.algorithm.uses.messages.schemes)[0], config.gamma
     if gamma is None:
         gamma = _gamma(setup, compressor, size) if scheme == "choco" else 1.0
     return CompressionPlan(compressor, scheme, gamma, size, config.downlink)

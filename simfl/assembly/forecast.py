@@ -85,14 +85,15 @@ def forecast(setup: Setup) -> Forecast:
     size = setup.training.message_bytes * scenario.algorithm.vectors
     travels_s = [*_travels_s(setup, size)] or [0.0]
     gap = None
-    if scenario.algorithm.uses_topology and setup.changing is None:
-        rule = scenario.topology.mixing if scenario.algorithm.mixes else "metropolis"
+    graph = scenario.algorithm.uses.graph
+    if graph != "none" and setup.changing is None:
+        rule = scenario.topology.mixing if graph == "mixed" else "metropolis"
         gap = setup.topology.spectral_gap(rule)
     epsilon, statement = _planned(setup)
     return Forecast(
         name=scenario.name,
         algorithm=scenario.algorithm.kind,
-        topology=scenario.topology.kind if scenario.algorithm.uses_topology else None,
+        topology=scenario.topology.kind if graph != "none" else None,
         has_server=bool(scenario.algorithm.has_server),
         model=scenario.model.kind,
         clients=scenario.clients.count,
@@ -117,7 +118,7 @@ def _travels_s(setup: Setup, size: int) -> Iterator[float]:
     """Yield the seconds of `size` bytes over the first of the algorithm's links."""
     algorithm, network, count = setup.scenario.algorithm, build_world(setup).network, setup.scenario.clients.count
     carrier, values = network.carrier, network.values
-    if algorithm.uses_topology:
+    if algorithm.uses.graph != "none":
         neighbors = setup.topology.neighbors
         links: Iterator[tuple[int, int]] = ((k, other) for k in range(count) for other in neighbors(k))
     elif algorithm.has_server:

@@ -71,19 +71,19 @@ def optimizers_of(setup: Setup, initial: NDArray[np.float32]) -> Optimizers:
                 _check_lost(given, rows if loses else None, initial)
                 client = OptimizerPlan(initial=rows.begin(initial), averaged=rows.reals, loses=loses)
                 plan = Optimizers(replace(plan.optimizing, kept=rows), client)
-        elif not setup.algorithm.takes_optimizer:
+        elif config.uses.step == "own":
             raise ScenarioError(
                 f"{where}: expected sgd with {config.kind!r}, found {given.kind!r}; make its steps with self.descend "
-                "and say takes_optimizer = True in the class"
+                'and say uses = Uses(step="clients") in the class'
             )
         else:
-            serial = setup.algorithm.one_model
+            serial = config.uses.step == "one_model"
             optimizing, client = _plan(given, initial, where, Optimizing(pauses=not serial), serial)
             state = given.state
             _check_lost(given, optimizing.applied if state.crash == "lose" else None, initial)
             travels = state.average if state.travels is None else state.travels
             averages = state.average and client.rows > 0
-            client = replace(client, loses=state.crash == "lose", averages=averages, travels=travels)
+            client = replace(client, loses=state.crash == "lose", averages=averages, travels=travels, shared=serial)
             plan = plan._replace(optimizing=optimizing, client=client)
     of_server = getattr(config, "server_optimizer", schema.ServerSgd())
     if of_server != schema.ServerSgd():

@@ -96,7 +96,7 @@ def protect(setup: Setup) -> Protection:
 def _noise_of_theory(setup: Setup) -> list[float]:
     """Return the deviations of `algorithm.gradient_noise` per coordinate of sums, [K]."""
     algorithm = setup.scenario.algorithm
-    if algorithm.gradient_noise and (setup.kind.local or setup.algorithm.own_clipping or setup.tasks > 1):
+    if algorithm.gradient_noise and (setup.kind.local or algorithm.uses.gradient == "own_norm" or setup.tasks > 1):
         raise ScenarioError(
             f"algorithm.gradient_noise: expected 0 with {algorithm.kind}, found {algorithm.gradient_noise:g}: noise is "
             "added to single mini-batch gradients of one model; use decentralized_sgd or sync_sgd, for example"
@@ -158,7 +158,7 @@ def _noising_of(setup: Setup) -> tuple[float, ...] | None:
     privacy, algorithm, stop = setup.scenario.privacy, setup.scenario.algorithm, setup.scenario.stop
     if privacy is None or (noise := privacy.shared_noise) is None:
         return None
-    single = setup.kind.released_whole and not setup.kind.local and not setup.algorithm.own_clipping
+    single = setup.kind.released_whole and not setup.kind.local and algorithm.uses.gradient != "own_norm"
     if not single or algorithm.noise_of_server or setup.tasks > 1:
         raise ScenarioError(
             f"privacy.noise: expected null, found {privacy.correlated}, with {algorithm.kind}: noise is correlated "

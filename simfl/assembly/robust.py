@@ -46,7 +46,7 @@ def rule_of(setup: Setup) -> AbstractRule | None:
     before = getattr(config, "before", None)
     if before is not None:
         rule = before.item(**before.arguments(), rule=rule)
-    return rule if "own" in setup.algorithm.aggregates else rule.without_own()
+    return rule if "own" in setup.scenario.algorithm.uses.summing.rules else rule.without_own()
 
 
 def hostility_of(setup: Setup) -> Hostility | None:
@@ -136,20 +136,19 @@ def of_honest_clients(scenario: Scenario, streams: Streams, dataset: Dataset, sh
     return dataset.measured_on(np.setdiff1d(everything, held_by_attackers(shares, hostile)))
 
 
-def _takes(taken: Collection[Among], among: Among | None) -> bool:
+def _takes(taken: Collection[str], among: Among | None) -> bool:
     return among in taken or (among is None and bool(taken))
 
 
 def _check_taken(setup: Setup, kind: str, among: Among | None, section: str) -> None:
     """Reject a rule or an attack of a class that the algorithm does not take."""
-    taken, attacked = setup.algorithm.aggregates, setup.algorithm.attacked
-    if section == "attackers" and attacked is not None:
-        taken = attacked
+    uses = setup.scenario.algorithm.uses
+    taken = uses.summing.rules if section == "aggregation" else uses.summing.attacks
     if _takes(taken, among):
         return
     catalogue: Mapping[str, Any] = RULES if section == "aggregation" else ATTACKS
     said = [name for name, one in catalogue.items() if getattr(one, "on_data", False) or _takes(taken, one.among)]
     raise ScenarioError(
         f"{section}.kind: expected {one_of(said) if said else 'null'} with {setup.scenario.algorithm.kind!r}, "
-        f"found {kind!r}, which needs {_TAKERS[among]}"
+        f"found {kind!r}, which needs {_TAKERS[among]}{f': {uses.summing.why}' if uses.summing.why else ''}"
     )

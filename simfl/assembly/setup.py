@@ -169,12 +169,12 @@ class Setup:
     @property
     def tasks(self) -> int:
         """The number of models trained on the same data; `moved` is one of them."""
-        return self.model.num_tasks if self.algorithm.moves_tasks else 1
+        return self.model.num_tasks if self.scenario.algorithm.uses.gradient == "of_task" else 1
 
     @property
     def moved(self) -> AbstractModel:
         """The model that an update changes: the model, or that of one task."""
-        return self.model.task if self.algorithm.moves_tasks else self.model
+        return self.model.task if self.scenario.algorithm.uses.gradient == "of_task" else self.model
 
     @property
     def noisy(self) -> int | None:

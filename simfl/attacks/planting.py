@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.assembly.assemble import assemble
-from simfl.assembly.kinds import find_algorithm
 from simfl.assembly.robust import refuse_attackers
 from simfl.assembly.setup import Setup
 from simfl.attacks.adversary import Circumstances, positions_in
@@ -108,13 +107,13 @@ class PlantedScenario:
         """Add the canaries to the client's examples, before anything is derived."""
         dataset = dataset.floats()  # for the codes
         count, own = self.canaries, shares.of(self.client)
-        algorithm = find_algorithm(self.scenario.algorithm.kind)
+        gradient = self.scenario.algorithm.uses.gradient
         if self.in_place and count > len(own):
             raise ScenarioError(
                 f"canaries: expected at most {len(own)} in place, the examples of client {self.client}, found {count}; "
                 "ask for fewer, or add them to its data"
             )
-        if model.num_tasks > 1 and algorithm.moves_tasks:
+        if model.num_tasks > 1 and gradient == "of_task":
             raise ScenarioError(
                 "model.kind: expected a model that moves as a whole, found one_vs_all, whose tasks move on their own; "
                 "use model: {kind: logistic} on data with two classes"
@@ -127,7 +126,7 @@ class PlantedScenario:
         # Without clipping there is no norm for canaries to exceed: they exceed the noise instead.
         named = [getattr(self.privacy, name, None) for name in ("clipping_norm", "lipschitz", "noise_std")]
         unit = max(float(value) for value in (*named, 0.0) if value is not None) or 1.0
-        excess = OWN_EXCESS if algorithm.own_clipping else EXCESS
+        excess = OWN_EXCESS if gradient == "own_norm" else EXCESS
         wrapped = CanaryModel.around(model, count if self.kind == "gradient" else 1, excess * unit)
         wrapped = replace(wrapped, blank=self._blank(wrapped.touched))
         x = np.zeros((count, model.num_features), dtype=np.float32)

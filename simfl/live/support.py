@@ -37,7 +37,7 @@ def _problems(setup: Setup) -> Iterator[str]:
             yield f"{name}: live: expected null, found {getattr(scenario, name).kind!r}"
     if scenario.privacy is not None:
         yield "privacy: live: expected null, found a mechanism: the releases of a live run are not accounted for"
-    if setup.changing is not None and config.uses_topology:
+    if setup.changing is not None and config.uses.graph != "none":
         yield f"topology: live: expected a graph that does not change, found {scenario.topology.kind}"
     if scenario.links.partitions:
         yield "links.partitions: live: expected [], found a partition: real links are not cut"

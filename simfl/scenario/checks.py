@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from simfl.scenario.algorithms.base import Sections
-from simfl.scenario.catalogues import Algorithm, Data
+from simfl.scenario.catalogues import Data
 from simfl.scenario.compression import WITH_GAMMA
 from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.scenario.data import SyntheticData, TargetKind
@@ -256,7 +256,11 @@ def _privacy(scenario: Sections) -> Iterator[Problem]:
         yield from one_each(len(values), scenario.clients.count, ("privacy", name))
         if scenario.noise_of_server:
             yield Problem("one number", "a list", "the noise of the server is the same for all", ("privacy", name))
-    if privacy.of_sums is not None and scenario.algorithm.sums_updates:
+    uses = scenario.algorithm.uses if privacy.by_server else None
+    if uses is not None and not uses.summing.noise:
+        expected = f"another mechanism with '{scenario.algorithm.kind}'"
+        yield Problem(expected, show(privacy), uses.why_no_noise, ("privacy",))
+    elif privacy.of_sums is not None:
         yield from excluded(scenario, OF_SUMS)
         yield from _cohorts(scenario, privacy.of_sums)
 
@@ -306,10 +310,9 @@ def _compression(scenario: Sections) -> Iterator[Problem]:
     if compression is None:
         return
     at: Path = ("compression",)
-    schemes, found = algorithm.compresses, repr(compression.kind)
+    (schemes, why), found = algorithm.uses.messages, repr(compression.kind)
     if not schemes:
-        able = [kind_of(section, "kind") for section in members_of(Algorithm) if section.compresses]  # type: ignore[attr-defined]
-        yield Problem(f"null with algorithm '{algorithm.kind}'", found, f"remove it, or use {one_of(able)}", at)
+        yield Problem(f"null with algorithm '{algorithm.kind}'", found, f"{why}: remove it", at)
         return
     usable = compression.usable(schemes)
     if not usable:
@@ -330,7 +333,7 @@ def _compression(scenario: Sections) -> Iterator[Problem]:
         what = f"algorithm '{algorithm.kind}'" if algorithm.has_server else f"scheme '{scheme}'"
         advice = "remove it: only choco, deep_squeeze, direct and moniqua in gossip have a step size of mixing"
         yield Problem(f"null with {what}", f"{compression.gamma:g}", advice, (*at, "gamma"))
-    theory = scheme != "deep_squeeze" and (scheme != "choco" or algorithm.mixes)
+    theory = scheme != "deep_squeeze" and (scheme != "choco" or algorithm.uses.graph == "mixed")
     if scheme in WITH_GAMMA and not (theory or algorithm.has_server) and compression.gamma is None:
         advice = "no theory gives one; begin with the share of what a message keeps"
         yield Problem(f"a number with scheme '{scheme}' and '{algorithm.kind}'", "nothing", advice, (*at, "gamma"))
@@ -427,7 +430,7 @@ def _topology(scenario: Sections) -> Iterator[Problem]:
     """Check that the graph exists for this number of clients and suits its use."""
     topology, count = scenario.topology, scenario.clients.count
     if count < 2:
-        if scenario.algorithm.uses_topology:
+        if scenario.algorithm.uses.graph != "none":
             advice = "add clients, or use algorithm kind: sync_sgd"
             expected = f"at least 2 clients for topology '{topology.kind}'"
             yield Problem(expected, str(count), advice, ("clients", "count"))
@@ -436,6 +439,6 @@ def _topology(scenario: Sections) -> Iterator[Problem]:
         yield from impossible
         return
     unequal = topology.equal_degrees is False and count > 2
-    if topology.mixing == "uniform" and unequal and scenario.algorithm.mixes:
+    if topology.mixing == "uniform" and unequal and scenario.algorithm.uses.graph == "mixed":
         expected = f"metropolis or max_degree for topology '{topology.kind}', whose degrees differ"
         yield Problem(expected, "'uniform'", "use metropolis", ("topology", "mixing"))

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from simfl.scenario.fields import Arithmetic, ByKind, Flag, OwnCode, OwnName, Share, option
+from simfl.scenario.seams import Scheme
 from simfl.scenario.sections import ClassSection, Sections
 
-Scheme = Literal["choco", "deep_squeeze", "dcd", "ecd", "error_feedback", "ef21", "direct", "moniqua"]
-
-#: All schemes for rounds of gossip; the first is used if a scenario names none.
-GOSSIP: tuple[Scheme, ...] = ("choco", "deep_squeeze", "dcd", "ecd", "direct", "moniqua")
-#: The schemes of exchanges in pairs and of pushes.
-PAIRWISE: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct")
-#: The schemes of updates that are sent to a server.
-UPLINK: tuple[Scheme, ...] = ("error_feedback", "ef21", "direct")
 #: The schemes whose mixing has a step size.
 WITH_GAMMA: tuple[Scheme, ...] = ("choco", "deep_squeeze", "direct", "moniqua")
 

@@ -97,7 +97,7 @@ ANY = (
         lambda s, a, p: a.optimizer.state.average and a.optimizer.state.travels is False),
     Row("algorithm.optimizer.state.crash", "keep with rounds: new",
         "remove it, or use rounds: keep: each round of local steps has a new state",
-        lambda s, a, p: a.in_local_steps and a.optimizer.state.crash == "lose" and not a.keeps_states),
+        lambda s, a, p: a.optimizer.state.crash == "lose" and a.uses.step == "rounds" and not a.keeps_states),
     Row("links.sharing", "fair over an underlay",
         "leave sharing out, or write fair: where flows meet on edges, no queue says who comes first",
         lambda s, a, p: s.underlay and s.links.sharing == "fifo"),
@@ -108,7 +108,7 @@ ANY = (
         lambda s, a, p: p and a.gradient_noise),
     Row("privacy.mechanism", "another mechanism, because the algorithm may use an example more often than once",
         "use gaussian, or algorithm kind: without_replacement_sgd",
-        lambda s, a, p: p.counts_uses and not a.uses_data_up),
+        lambda s, a, p: p.counts_uses and not a.uses.counts_examples),
     Row("algorithm.sampling", "shuffle, without_replacement or with_replacement with mechanism '{p.mechanism}'",
         "an update is clipped as a whole",
         lambda s, a, p: p and p.protects != "example" and a.sampling == "poisson"),
@@ -117,9 +117,6 @@ ANY = (
     Row("privacy.noise_multiplier", "a noise multiplier beside epsilon",
         "add it, or stop.epochs, from which the number of releases follows",
         lambda s, a, p: p.calibrated and s.stop.epochs is None and s.stop.updates is None),
-    Row("privacy", "another mechanism with '{a.kind}'",
-        "its server does more with updates than to sum them; use fedavg, diloco, fedbuff or fedasync",
-        lambda s, a, p: p.by_server and not a.sums_updates),
 )  # fmt: skip
 
 #: Those of noise on sums of users' updates.

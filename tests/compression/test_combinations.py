@@ -45,7 +45,7 @@ def test_every_combination_runs_or_is_refused_in_one_line(tmp_path):
             continue
         for compressor, gamma in zip(COMPRESSORS, itertools.cycle(next(turns)), strict=False):
             try:
-                downlink = str(bool(sections[kind].has_server) and compressor in ("qsgd", "sign")).lower()
+                downlink = str(bool(sections[kind].uses.server) and compressor in ("qsgd", "sign")).lower()
                 theta = ", theta: 1" if compressor == "moniqua" else ""
                 more = f"compression={{kind: {compressor}, gamma: {gamma}, downlink: {downlink}{theta}}}"
                 setup = setup_of(*changes, more)
@@ -60,14 +60,14 @@ def test_every_combination_runs_or_is_refused_in_one_line(tmp_path):
             assert run(setup, out=tmp_path).status == "done"
             ran.add(kind)
             assert "global_hidden" not in privacy
-    able = {kind for kind in ALGORITHMS if sections[kind].compresses}
+    able = {kind for kind in ALGORITHMS if sections[kind].uses.messages.schemes}
     assert ran == able
     assert refused >= set(ALGORITHMS) - able
 
 
 REFUSED = [
-    (["algorithm={kind: sync_sgd}"], "compression: expected null with algorithm 'sync_sgd', found 'top_k'; remove it, "
-     "or use "),
+    (["algorithm={kind: sync_sgd}"], "compression: expected null with algorithm 'sync_sgd', found 'top_k'; an "
+     "all-reduce adds messages up on their way, and compressed ones cannot be added: remove it"),
     (["compression.scheme=dcd", "compression.gamma=0.5"], "compression.gamma: expected null with scheme 'dcd', found "
      "0.5; remove it: only choco, deep_squeeze, direct and moniqua in gossip have a step size of mixing"),
     (["algorithm={kind: fedavg}", "compression.gamma=0.5"], "compression.gamma: expected null with algorithm 'fedavg', "

@@ -11,14 +11,13 @@ from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from simfl.algorithms import ALGORITHMS
 from simfl.algorithms.staleness import StalenessBound
 from simfl.privacy.adaptive import AdaptiveNorm
 from simfl.privacy.cohorts import CohortLedger, CohortPlan, CohortTally, Gate
 from simfl.privacy.releases import Releases
 from simfl.privacy.terms import Terms
 from simfl.tape import Tape
-from tests.helpers import NullExecutor, make_training, run_algorithm
+from tests.helpers import NullExecutor, make_training, run_algorithm, uses_of
 from tests.privacy.test_product import FAULTS, gaussian, world_of
 
 DELTA, USERS, BATCH = 1e-5, 12, 8
@@ -166,7 +165,7 @@ def run(name, fault, *, level=2.0, allowances=None, releases=None, until=3.0, le
         make_training([20] * USERS, noise_std=level), cohorts=plan, allowances=allowances, noise_scale=[level] * USERS
     )
     world = world_of(fault, USERS, speeds)
-    tape = Watched(window=100, max_batch=BATCH, local=True, corrected=ALGORITHMS[kind].corrects_rounds)
+    tape = Watched(window=100, max_batch=BATCH, local=True, corrected=uses_of(kind).gradient == "corrected")
     tape.releases = ledger.counted_by(ledger, [level] * USERS, 1.0, True, lambda: world.clock.now)
     assert isinstance(tape.releases, CohortTally)
     rows = []

@@ -30,7 +30,16 @@ from simfl.streams import Streams
 from simfl.tape import Tape
 from simfl.world.availability import Outage, RandomOutages
 from simfl.world.links import LinkModel
-from tests.helpers import LOCAL, NullExecutor, exponential, lognormal, make_training, make_world, run_algorithm
+from tests.helpers import (
+    LOCAL,
+    NullExecutor,
+    exponential,
+    lognormal,
+    make_training,
+    make_world,
+    recorded,
+    run_algorithm,
+)
 
 BATCH, DELTA, UPDATES = 8, 1e-5, 60
 
@@ -226,8 +235,7 @@ def run(way, ledger, training, fault, updates=UPDATES):
         options = {"sizes": RoundSizes(sequence, weights, world.streams, each_client=True)}
     if "steps" in options:
         options = {**options, "steps": options["steps"][: len(training.sizes)]}
-    algorithm = ALGORITHMS[kind]
-    kinds = {"local": kind in LOCAL, "own_clipping": algorithm.own_clipping, "corrected": algorithm.corrects_rounds}
+    kinds = recorded(kind)
     tape = Watching(window=100, max_batch=BATCH, **kinds)
     tape.releases = ledger.counted_by(ledger, training.noise_scale or training.noise_std, 1.0, tape.local)
     algorithm, _ = run_algorithm(kind, world, tape, training, updates=updates, until=3.0, **options)

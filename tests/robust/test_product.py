@@ -11,6 +11,7 @@ from simfl.robust.attacks import ATTACKS
 from simfl.robust.rules import RULES
 from simfl.runs.runner import prepare, run
 from simfl.scenario import from_mapping
+from tests.helpers import uses_of
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 
@@ -76,10 +77,10 @@ def alone(kind, mechanism, tmp_path):
 
 def expected(kind, rule, attack):
     """Return the sections that the algorithm cannot use."""
-    taken, attacked = ALGORITHMS[kind].aggregates, ALGORITHMS[kind].attacked
+    taken, attacked = uses_of(kind).summing.rules, uses_of(kind).summing.attacks
     wrong = ["aggregation"] if rule is not None and RULES[rule].among not in taken else []
-    replaces, taken = attack is not None and not ATTACKS[attack].on_data, taken if attacked is None else attacked
-    untaken = replaces and (not taken or ATTACKS[attack].among not in {None, *taken})
+    replaces = attack is not None and not ATTACKS[attack].on_data
+    untaken = replaces and (not attacked or ATTACKS[attack].among not in {None, *attacked})
     return wrong + ["attackers"] * untaken
 
 
@@ -109,11 +110,11 @@ def test_rules_and_attacks_run_with_the_algorithms_that_take_them(kind, tmp_path
 
 @pytest.mark.slow(but=["fedavg-gaussian", "decentralized_sgd-gaussian"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if ALGORITHMS[kind].aggregates])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if uses_of(kind).summing.rules])
 def test_mechanisms_run_with_rules_and_attackers_as_without(kind, mechanism, tmp_path):
     privacy = MECHANISMS[mechanism]
     runs_alone = alone(kind, privacy, tmp_path)
-    rule = "trimmed_mean" if "many" in ALGORITHMS[kind].aggregates else "balance"
+    rule = "trimmed_mean" if "many" in uses_of(kind).summing.rules else "balance"
     for attack in (None, "ipm", "label_flip"):
         result = outcome(tmp_path, kind, rule, attack, privacy)
         if attack is not None and mechanism == "hidden" and runs_alone:

@@ -488,11 +488,12 @@ class Mine(parts.Base):
 """,
     "mine_package/__init__": "",
     "mine_package/parts": """
+from simfl.scenario.seams import Uses
 from tests.algorithms.custom import Alone
 from .steps import BOOST
 
 class Base(Alone):
-    takes_optimizer = True
+    uses = Uses(step="clients")
 
     def set_up(self, boost=BOOST):
         super().set_up(boost)

@@ -35,7 +35,7 @@ class LocalStepsKind(Kind[L]):
     def problem(self, setup: Setup) -> dict[str, Any]:
         """Return the fields for rounds of local steps, perhaps with a pull."""
         proximal = getattr(self.config, "proximal", 0.0)
-        return {"rounds": LocalRounds(proximal=proximal, corrected=setup.algorithm.corrects_rounds)}
+        return {"rounds": LocalRounds(proximal=proximal, corrected=self.config.uses.gradient == "corrected")}
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the mini-batches of a round."""

@@ -11,6 +11,7 @@ from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
 from simfl.scenario.fields import ByKind, Config, Count, Flag, Index, NonNegative, Positive, Settled, Within, variant
 from simfl.scenario.problems import InvalidValueError, Problem, one_each, show
 from simfl.scenario.schedules import StepSize
+from simfl.scenario.seams import Uses
 
 
 class ConstantSize(Config):
@@ -145,8 +146,7 @@ class AsyncFl(AlgorithmConfig):
     With privacy, this is Proactive DP's asynchronous DP-SGD.
     """
 
-    uses_topology: ClassVar[bool] = False
-    has_server: ClassVar[bool | None] = True
+    uses: ClassVar[Uses] = Uses(graph="none", server=True, channel="sums", sum="single")
     fixed: ClassVar[Mapping[str, str]] = {
         "small_clients": "its rounds have sizes of their own, which count single gradients",
         "optimizer": "its updates are sums of single gradients, which a server adds up as they come",

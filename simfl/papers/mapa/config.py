@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -13,6 +14,7 @@ from simfl.scenario.fields import Count, Flag, NonNegative, OpenShare, Positive,
 from simfl.scenario.privacy import FixedNorm, LaplaceL2RadiusOnly
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import StepSize
+from simfl.scenario.seams import Uses
 
 _REASON = "its step sizes are made for plain SGD; use async_sgd with server_optimizer"
 _PLAIN = {"optimizer": _REASON, "server_optimizer": _REASON}
@@ -65,6 +67,7 @@ class Mapa(ServedSgd):
     It needs Laplace noise.
     """
 
+    uses: ClassVar[Uses] = replace(ServedSgd.uses, gradient="own_norm")
     fixed: ClassVar[Mapping[str, str]] = {"small_clients": "its stages are of batches of one size", **_PLAIN}
 
     kind: Literal["mapa"] = variant("mapa")

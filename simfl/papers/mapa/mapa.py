@@ -46,7 +46,6 @@ class MAPA(AsyncSGD):
     what_travels: ClassVar[str] = "gradients to the server, the model and the clipping norm to clients"
     what_is_private: ClassVar[str] = "an example (`laplace_l2`)"
     kind: ClassVar[str] = "mapa"
-    own_clipping: ClassVar[bool] = True
 
     def set_up(self, delays: str = "world", stages: Sequence[StageRule] = ()) -> None:  # type: ignore[override]
         """Take the options.

@@ -13,6 +13,7 @@ from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
 from simfl.scenario.fields import Count, Positive, Settled, Share, Within, variant
 from simfl.scenario.problems import InvalidValueError, Problem, show
 from simfl.scenario.schedules import ConstantStep, InverseStep, Schedule, StepSize
+from simfl.scenario.seams import Uses
 
 
 def _auto_or_positive(value: object) -> object:
@@ -41,8 +42,7 @@ Order = Literal["random", "round_robin", "fewest", "rounds"]
 class PassedModels(AlgorithmConfig):
     """Base of algorithms that pass on a global model and use each example up."""
 
-    uses_topology: ClassVar[bool] = False
-    uses_data_up: ClassVar[bool] = True
+    uses: ClassVar[Uses] = Uses(graph="none", channel="passes", sum="passes", gradient="of_task", counts_examples=True)
     fixed: ClassVar[Mapping[str, str]] = {
         "small_clients": "it uses each example up, in batches of one size",
         "optimizer": "its bounds, and Lemma 5's account, are those of plain projected steps",

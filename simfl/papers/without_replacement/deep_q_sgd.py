@@ -59,7 +59,6 @@ class DeepQSGD(PassedModels):
     who_waits: ClassVar[str] = "a client that chooses the global model waits for the right to update it"
     what_travels: ClassVar[str] = "the global model, to the next client; two integers, to all clients"
     what_is_private: ClassVar[str] = "an example (`one_pass_gaussian`); certified with `explore_to: 1` only"
-    moves_tasks: ClassVar[bool] = True
     steps_per_call = 1  # every decision ends a window
 
     def set_up(

@@ -40,7 +40,6 @@ class WithoutReplacementSGD(PassedModels):
     what_is_private: ClassVar[str] = (
         "an example (`one_pass_gaussian`, `gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     )
-    moves_tasks: ClassVar[bool] = True
 
     def set_up(self, order: str = "random", contention: str = "token") -> None:
         """Take the options; see `passing`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
-from simfl.scenario.compression import Compression, Scheme
+from simfl.scenario.compression import Compression
 from simfl.scenario.fields import OF_CLIENTS, SETTLED, Arithmetic, Config, Count, Index, NonNegative, Settled, option
 from simfl.scenario.optimizers import (
     USUAL_STEPS,
@@ -21,6 +21,7 @@ from simfl.scenario.optimizers import (
 )
 from simfl.scenario.problems import Path, Problem, show, show_default
 from simfl.scenario.schedules import ConstantStep, StepSize
+from simfl.scenario.seams import Uses
 
 if TYPE_CHECKING:
     from simfl.scenario.availability import Absence
@@ -90,24 +91,12 @@ class AlgorithmConfig(Config):
     # The fields of a subclass are the options of its algorithm. Fields that are `Settled[...]` are not passed to the
     # algorithm: its kind in `simfl.assembly.kinds` uses them.
 
-    uses_topology: ClassVar[bool] = True
-    has_server: ClassVar[bool | None] = False
-    """Whether there is a server; None if that is not known."""
-    #: Whether models are averaged with the weights of `topology.mixing`.
-    mixes: ClassVar[bool] = False
+    uses: ClassVar[Uses] = Uses()
     #: The options that keep their defaults, and why, by key path below `algorithm`; a subclass has those of its bases,
     #: too, and allows an option again by the reason "".
     fixed: ClassVar[Mapping[str, str]] = states(why="its clients have no optimizer of their own beside the one model")
     #: Why it needs a graph that does not change, and what to do; "" if the graph may change.
     one_graph: ClassVar[str] = ""
-    #: Whether clients train in rounds of many local steps, which are one update.
-    in_local_steps: ClassVar[bool] = False
-    #: The schemes of compression that it can use; the first is the default.
-    compresses: ClassVar[tuple[Scheme, ...]] = ()
-    #: Whether its server only sums clients' updates, so that it can add noise to a sum (`privacy.unit: user`).
-    sums_updates: ClassVar[bool] = False
-    #: Whether a run uses every example a number of times that is known beforehand.
-    uses_data_up: ClassVar[bool] = False
     #: The default step sizes of optimizers: the field of the step, that of the optimizer, and the steps by kind.
     optimizer_steps: ClassVar[tuple[tuple[str, str, Mapping[str, float]], ...]] = (
         ("step_size", "optimizer", USUAL_STEPS),
@@ -139,7 +128,12 @@ class AlgorithmConfig(Config):
     @property
     def follows_topology(self) -> bool:
         """Whether clients talk to their neighbors in `topology`."""
-        return self.uses_topology
+        return self.uses.graph != "none"
+
+    @property
+    def has_server(self) -> bool | None:
+        """Whether there is a server; None if that is not known."""
+        return self.uses.server
 
     @property
     def noise_of_server(self) -> bool:
@@ -263,8 +257,7 @@ class BoundedConfig(AlgorithmConfig):
 class ServerAlgorithmConfig(BoundedConfig):
     """Base of algorithms with a server, to which every client has a link."""
 
-    uses_topology: ClassVar[bool] = False
-    has_server: ClassVar[bool | None] = True
+    uses: ClassVar[Uses] = Uses(graph="none", server=True, channel="server", sum="single")
 
     server_optimizer: Settled[ServerOptimizer] = option(
         ServerSgd(), "the optimizer of the server's steps; sgd: a step along the mean change or gradient"

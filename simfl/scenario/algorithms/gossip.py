@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import GOSSIPED, AlgorithmConfig, BoundedConfig, Sections, states
 from simfl.scenario.algorithms.local_rounds import LocalStepsConfig
-from simfl.scenario.compression import GOSSIP, PAIRWISE, Scheme
 from simfl.scenario.fields import Arithmetic, Count, Index, Positive, PositiveSeconds, Settled, Share, option, variant
 from simfl.scenario.problems import Problem
+from simfl.scenario.seams import Uses
 
 
 class DecentralizedSgd(AlgorithmConfig):
     """D-PSGD: synchronous rounds of one gradient step and one average with neighbors."""
 
+    uses: ClassVar[Uses] = Uses(graph="mixed", channel="rounds", sum="neighbors", step="clients")
     fixed: ClassVar[Mapping[str, str]] = GOSSIPED
-    mixes: ClassVar[bool] = True
-    compresses: ClassVar[tuple[Scheme, ...]] = GOSSIP
     kind: Literal["decentralized_sgd"] = variant("decentralized_sgd")
 
 
 class Matcha(AlgorithmConfig):
     """MATCHA: D-PSGD over matchings of the graph that are drawn in every round."""
 
+    uses: ClassVar[Uses] = Uses(channel="drawn", sum="signed", step="clients")
     fixed: ClassVar[Mapping[str, str]] = states(
         "crash", why="its weights may be negative, those of second moments may not"
     )
@@ -38,7 +39,7 @@ class Epidemic(AlgorithmConfig):
     It averages its model with those that it hears.
     """
 
-    uses_topology: ClassVar[bool] = False
+    uses: ClassVar[Uses] = Uses(graph="none", channel="drawn", step="clients")
     fixed: ClassVar[Mapping[str, str]] = GOSSIPED
     kind: Literal["epidemic"] = variant("epidemic")
     peers: Count | None = option(
@@ -63,7 +64,7 @@ class Epidemic(AlgorithmConfig):
 class Teleportation(AlgorithmConfig):
     """Teleportation: a few active clients gossip, and hand their models on."""
 
-    uses_topology: ClassVar[bool] = False
+    uses: ClassVar[Uses] = Uses(graph="none", channel="passes", sum="passes", step="clients")
     fixed: ClassVar[Mapping[str, str]] = states("crash", why="models move on to other clients without states")
     kind: Literal["teleportation"] = variant("teleportation")
     active: Count = option(8, "k, the number of active clients in a round; at most that of all clients are")
@@ -77,7 +78,7 @@ class Teleportation(AlgorithmConfig):
 class Plexus(LocalStepsConfig):
     """Plexus: FedAvg without a server; each round has another sample and aggregator."""
 
-    uses_topology: ClassVar[bool] = False
+    uses: ClassVar[Uses] = Uses(graph="none", channel="drawn", sum="aggregator", step="rounds")
     fixed: ClassVar[Mapping[str, str]] = states(
         "rounds", "crash", why="the state of an optimizer of local steps stays at its client"
     )
@@ -89,6 +90,7 @@ class Plexus(LocalStepsConfig):
 class Swift(AlgorithmConfig):
     """SWIFT: wait-free gossip with the newest models of the neighbors."""
 
+    uses: ClassVar[Uses] = Uses(channel="newest", sum="newest", step="clients")
     fixed: ClassVar[Mapping[str, str]] = states("crash", why="its clients average models at different times")
     one_graph: ClassVar[str] = "its weights are those of one graph: use adpsgd"
     kind: Literal["swift"] = variant("swift")
@@ -98,7 +100,7 @@ class Swift(AlgorithmConfig):
 class DivShare(AlgorithmConfig):
     """DivShare: fragments of models are sent to random others; no client waits."""
 
-    uses_topology: ClassVar[bool] = False
+    uses: ClassVar[Uses] = Uses(graph="none", channel="fragments", sum="parts", step="clients")
     fixed: ClassVar[Mapping[str, str]] = states("crash", why="fragments of models travel without states")
     kind: Literal["divshare"] = variant("divshare")
     fragments: Count = option(10, "P, the number of fragments of a model; at most that of its parameters are used")
@@ -120,7 +122,7 @@ def _too_many_peers(peers: int | None, count: int) -> Iterator[Problem]:
 class Corrected(AlgorithmConfig):
     """Base of gossip with a correction for each client."""
 
-    mixes: ClassVar[bool] = True
+    uses: ClassVar[Uses] = Uses(graph="mixed", channel="corrected", sum="tracked")
     fixed: ClassVar[Mapping[str, str]] = {"optimizer": "its corrections are those of plain steps"}
     weighting: Literal["data", "uniform"] = option(
         "data", "what is minimized: the mean over examples (data), or over the losses of clients (uniform)"
@@ -177,6 +179,7 @@ class CorrectedGossip(Corrected):
 class KGt(LocalStepsConfig, Corrected):
     """K-GT: gradient tracking with rounds of local steps; two vectors in each message."""
 
+    uses: ClassVar[Uses] = replace(Corrected.uses, channel="two_vectors", step="rounds", gradient="corrected")
     kind: Literal["k_gt"] = variant("k_gt")
     outer_step: Arithmetic[Positive] = option(1.0, "eta_s, factor on the changes of a round before models are averaged")
 
@@ -192,7 +195,7 @@ class AsySonata(Corrected):
     A message has two vectors and is sent once.
     """
 
-    mixes: ClassVar[bool] = False
+    uses: ClassVar[Uses] = Uses(channel="two_vectors", sum="mass")
     kind: Literal["asy_sonata"] = variant("asy_sonata")
     graph: Literal["topology", "ring", "exponential"] = option(
         "topology",
@@ -226,8 +229,8 @@ class AdPsgd(BoundedConfig):
     With privacy, this is A(DP)²SGD.
     """
 
+    uses: ClassVar[Uses] = Uses(channel="pairs", sum="pair", step="clients")
     fixed: ClassVar[Mapping[str, str]] = GOSSIPED
-    compresses: ClassVar[tuple[Scheme, ...]] = PAIRWISE
     kind: Literal["adpsgd"] = variant("adpsgd")
     exchange: Literal["atomic", "messages"] = option(
         "messages",
@@ -257,9 +260,9 @@ class AdPsgd(BoundedConfig):
 class A2CiD2(AdPsgd):
     """A2CiD2: AD-PSGD with a second model of each client, which accelerates gossip."""
 
+    uses: ClassVar[Uses] = Uses(channel="theory", sum="tracked")
     fixed: ClassVar[Mapping[str, str]] = {"optimizer": "its clients take each step with two models"}
     one_graph: ClassVar[str] = "its constants are those of one graph: use adpsgd"
-    compresses: ClassVar[tuple[Scheme, ...]] = ()
     kind: Literal["a2cid2"] = variant("a2cid2")  # type: ignore[assignment]
 
 
@@ -269,8 +272,8 @@ class GossipLearning(BoundedConfig):
     The receiver merges them by age and trains.
     """
 
+    uses: ClassVar[Uses] = Uses(channel="pairs", sum="aged", step="clients")
     fixed: ClassVar[Mapping[str, str]] = GOSSIPED
-    compresses: ClassVar[tuple[Scheme, ...]] = PAIRWISE
     kind: Literal["gossip_learning"] = variant("gossip_learning")
     period: Settled[PositiveSeconds | None] = option(
         None, "time between two messages of a client; null: that of a mini-batch at speed 1"
@@ -285,8 +288,8 @@ class GossipLearning(BoundedConfig):
 class Sgp(AlgorithmConfig):
     """SGP: stochastic gradient push, gossip over a directed graph with push-sum."""
 
+    uses: ClassVar[Uses] = Uses(channel="pairs", sum="mass", step="clients")
     fixed: ClassVar[Mapping[str, str]] = states("crash", why="push-sum's weights are those of models")
-    compresses: ClassVar[tuple[Scheme, ...]] = PAIRWISE
     kind: Literal["sgp"] = variant("sgp")
     graph: Literal["one_peer", "exponential", "ring", "topology"] = option(
         "one_peer",

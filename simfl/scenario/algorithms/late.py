@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from simfl.scenario.algorithms.base import Sections, ServerAlgorithmConfig
-from simfl.scenario.compression import UPLINK, Scheme
 from simfl.scenario.fields import OF_CLIENTS, Arithmetic, AtLeastOne, Count, Positive, Share, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS
 from simfl.scenario.problems import Problem
+from simfl.scenario.seams import Uses
 
 
 class GradientsConfig(ServerAlgorithmConfig):
     """Base of algorithms whose server bounds the age of gradients itself."""
 
-    compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
     fixed: ClassVar[Mapping[str, str]] = {
         "optimizer": "its clients send gradients and take no step; use server_optimizer",
         "staleness_bound": "remove it: the algorithm discards late gradients itself",
@@ -46,6 +46,7 @@ class Ringmaster(LateConfig):
 class Rennala(LateConfig):
     """Rennala SGD: a server takes a step for every S gradients at its model."""
 
+    uses: ClassVar[Uses] = replace(ServerAlgorithmConfig.uses, sum="gradients")
     kind: Literal["rennala"] = variant("rennala")
     gradients_per_step: Count | None = option(
         None, "S, gradients at the present model that make a step of the server; null: clients.count"
@@ -55,6 +56,7 @@ class Rennala(LateConfig):
 class MSyncSgd(LateConfig):
     """m-synchronous SGD: each step waits for the first m clients."""
 
+    uses: ClassVar[Uses] = replace(ServerAlgorithmConfig.uses, sum="first")
     kind: Literal["m_sync_sgd"] = variant("m_sync_sgd")
     wait_for: Annotated[Count | None, OF_CLIENTS] = option(
         None, "m, clients whose gradients make a step of the server; the others are backup workers; null: all"
@@ -64,6 +66,7 @@ class MSyncSgd(LateConfig):
 class Ringleader(GradientsConfig):
     """Ringleader ASGD: a server steps along the mean over clients, once for each."""
 
+    uses: ClassVar[Uses] = replace(ServerAlgorithmConfig.uses, sum="gradients")
     fixed: ClassVar[Mapping[str, str]] = {
         "staleness_bound": "remove it: gradients in its table are at most 2 clients.count - 2 steps old"
     }
@@ -77,6 +80,7 @@ class Ringleader(GradientsConfig):
 class MindFlayer(GradientsConfig):
     """MindFlayer SGD: clients give up computations that take too long, and try again."""
 
+    uses: ClassVar[Uses] = replace(ServerAlgorithmConfig.uses, sum="gradients")
     fixed: ClassVar[Mapping[str, str]] = {
         "staleness_bound": "remove it: no gradient is late, because all clients wait for the step"
     }

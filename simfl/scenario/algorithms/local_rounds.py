@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, Self
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig, states
-from simfl.scenario.compression import UPLINK, Scheme
 from simfl.scenario.fields import (
     OF_CLIENTS,
     Arithmetic,
@@ -24,13 +24,14 @@ from simfl.scenario.fields import (
 )
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS, Decay
 from simfl.scenario.problems import Problem, one_of
+from simfl.scenario.seams import Uses
 from simfl.scenario.secure_sums import SecureSum, SecureSumConfig
 
 
 class LocalStepsConfig(AlgorithmConfig):
     """Base of algorithms whose clients train in rounds of many local steps."""
 
-    in_local_steps: ClassVar[bool] = True
+    uses: ClassVar[Uses] = Uses(step="rounds")
     sampling: Literal["auto", "without_replacement", "shuffle", "with_replacement"] = option(
         "auto",
         "how mini-batches are drawn: without_replacement (a new subset of fixed size), shuffle (each "
@@ -63,7 +64,7 @@ class LocalStepsConfig(AlgorithmConfig):
 class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
     """Base of algorithms whose clients train in rounds and have a server."""
 
-    compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
+    uses: ClassVar[Uses] = replace(ServerAlgorithmConfig.uses, step="rounds")
     fixed: ClassVar[Mapping[str, str]] = states(
         "rounds",
         "crash",
@@ -74,8 +75,6 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
     proximal: Settled[Arithmetic[NonNegative]] = option(
         0.0, "mu of the pull mu (w - w_0) towards the model w_0 that a round began with"
     )
-    #: The protocols of secure aggregation that it can use.
-    sums_securely: ClassVar[tuple[str, ...]] = ()
     concurrency: Annotated[Count | None, OF_CLIENTS] = option(
         None, "number of clients that train at a time, chosen at random from those online; null: all"
     )
@@ -100,13 +99,14 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
         secure, at, members = self.secure_sum, ("algorithm", "secure_sum"), self.members(scenario.clients.count)
         if secure is None:
             return
-        if not self.sums_updates or not self.sums_securely:
+        protocols = self.uses.summing.secure
+        if not protocols:
             advice = "its server does more with updates than to sum them; use fedavg, diloco or fedbuff"
             yield Problem(f"null with '{self.kind}'", repr(secure.kind), advice, at)
             return
-        if secure.kind not in self.sums_securely:
+        if secure.kind not in protocols:
             advice = "clients come at different times, so masks must be exchanged before it is known who is in a sum"
-            yield Problem(f"{one_of(self.sums_securely)} with '{self.kind}'", repr(secure.kind), advice, (*at, "kind"))
+            yield Problem(f"{one_of(protocols)} with '{self.kind}'", repr(secure.kind), advice, (*at, "kind"))
         threshold = secure.threshold_of(members)
         if threshold > members:
             expected = f"at most {members}, the number of clients in a sum"
@@ -117,8 +117,7 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
 class FedAvg(LocalRoundsConfig):
     """FedAvg: rounds in which some clients train locally and a server averages."""
 
-    sums_updates: ClassVar[bool] = True
-    sums_securely: ClassVar[tuple[str, ...]] = ("bonawitz", "secagg_plus", "lightsecagg")
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="rounds")
     fixed: ClassVar[Mapping[str, str]] = {
         "concurrency": "rounds are synchronous: use fraction",
         "staleness_bound": "remove it: nothing is stale in synchronous rounds",
@@ -143,7 +142,7 @@ class FedAvg(LocalRoundsConfig):
     def settled(self, scenario: Sections) -> Self:
         """Weigh all clients alike by default if users are protected."""
         users = scenario.privacy is not None and scenario.privacy.protects == "user"
-        if users and self.sums_updates and "weighting" not in self.model_fields_set:
+        if users and self.uses.summing.noise and "weighting" not in self.model_fields_set:
             return self.with_default("weighting", "uniform")
         return self
 
@@ -167,12 +166,11 @@ class FedProx(FedAvg):
 class Scaffold(FedAvg):
     """SCAFFOLD: FedAvg with control variates; two vectors in each message."""
 
-    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, channel="two_vectors", sum="corrected", gradient="corrected")
     fixed: ClassVar[Mapping[str, str]] = {
         "optimizer": "its control variates are means of plain steps",
         "proximal": "use fedprox or feddyn",
     }
-    sums_updates: ClassVar[bool] = False
     kind: Literal["scaffold"] = variant("scaffold")  # type: ignore[assignment]
 
     @property
@@ -184,13 +182,12 @@ class Scaffold(FedAvg):
 class FedDyn(FedAvg):
     """FedDyn: FedAvg with a dynamic penalty for each client."""
 
-    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, channel="own", sum="corrected", gradient="corrected")
     fixed: ClassVar[Mapping[str, str]] = {
         "optimizer": "its penalties are those of plain steps",
         "server_optimizer": "the server's step is that of the penalty",
         "server_step": "its server makes the step of the penalty",
     }
-    sums_updates: ClassVar[bool] = False
     kind: Literal["feddyn"] = variant("feddyn")  # type: ignore[assignment]
     proximal: Settled[Arithmetic[Positive]] = option(
         0.1, "alpha, weight of the penalty and of the pull to the server's model"
@@ -204,18 +201,16 @@ class FedNova(FedAvg):
     A client that would miss the deadline makes fewer steps, so that its update arrives in time.
     """
 
-    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, channel="own", sum="by_steps")
     fixed: ClassVar[Mapping[str, str]] = {"optimizer": "its norms of changes are those of plain steps"}
-    sums_updates: ClassVar[bool] = False
     kind: Literal["fednova"] = variant("fednova")  # type: ignore[assignment]
 
 
 class Ditto(FedAvg):
     """Ditto: FedAvg, and a personal model of each client that is pulled to it."""
 
-    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, channel="own", sum="personal", gradient="corrected")
     fixed: ClassVar[Mapping[str, str]] = {"optimizer": "the steps on personal models are plain steps"}
-    sums_updates: ClassVar[bool] = False
     kind: Literal["ditto"] = variant("ditto")  # type: ignore[assignment]
     personal_pull: Arithmetic[NonNegative] = option(
         0.1, "lambda of the pull lambda (v - x) of a client's personal model v to the model x of the server"
@@ -236,10 +231,10 @@ class FedAsync(LocalRoundsConfig):
     A staler model has less weight.
     """
 
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="models")
     fixed: ClassVar[Mapping[str, str]] = {
         "server_optimizer": "its server mixes models and takes no step; use fedbuff with buffer_size: 1"
     }
-    sums_updates: ClassVar[bool] = True
     kind: Literal["fedasync"] = variant("fedasync")
     proximal: Settled[Arithmetic[NonNegative]] = option(
         0.005, "mu (the paper's rho) of the pull mu (w - w_0) towards the model w_0 of the server"
@@ -295,8 +290,7 @@ class FedBuff(SteppingConfig):
     The clients or the server may add the noise.
     """
 
-    sums_updates: ClassVar[bool] = True
-    sums_securely: ClassVar[tuple[str, ...]] = ("lightsecagg",)
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="buffer")
     kind: Literal["fedbuff"] = variant("fedbuff")
     staleness_exponent: Arithmetic[NonNegative] = option(
         0.5, "a of the weight 1/(1 + staleness)^a of an update; 0 weighs all alike"
@@ -326,12 +320,14 @@ class UnweightedConfig(SteppingConfig):
 class CA2FL(UnweightedConfig):
     """CA2FL: FedBuff whose server corrects updates by cached ones."""
 
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="corrected")
     kind: Literal["ca2fl"] = variant("ca2fl")
 
 
 class ACE(LocalRoundsConfig):
     """ACE: a server steps at each arrival along the mean of all clients' last updates."""
 
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="corrected")
     kind: Literal["ace"] = variant("ace")
     usual_steps: ClassVar[int | None] = 1
     local_steps: Settled[Count | None] = option(
@@ -354,6 +350,7 @@ class ACE(LocalRoundsConfig):
 class FADAS(UnweightedConfig):
     """FADAS: FedBuff whose server steps by AMSGrad, less far with stale updates."""
 
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="corrected")
     fixed: ClassVar[Mapping[str, str]] = {"server_optimizer": "its server steps by AMSGrad"}
     kind: Literal["fadas"] = variant("fadas")
     server_step: Arithmetic[Positive] = option(1e-3, "eta, step of the server by AMSGrad")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.local_rounds import FedAvg, LocalRoundsConfig
-from simfl.scenario.compression import Scheme
 from simfl.scenario.fields import (
     OF_CLIENTS,
     Arithmetic,
@@ -25,6 +25,7 @@ from simfl.scenario.fields import (
 from simfl.scenario.optimizers import Adam, Decay, Optimizer, ServerNesterov, ServerOptimizer
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
+from simfl.scenario.seams import Uses
 
 
 class KeptStates(LocalRoundsConfig):
@@ -72,7 +73,7 @@ class BySpeed(KeptStates):
 class AsyncLocalSgd(BySpeed):
     """Asynchronous local SGD: each change is a step of the server, with momentum."""
 
-    sums_updates: ClassVar[bool] = True
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="steps")
     kind: Literal["async_local_sgd"] = variant("async_local_sgd")
     server_step: Arithmetic[Positive] = option(0.7, "lr of the server's step")
     momentum: Arithmetic[Decay] = option(0.9, "beta of Nesterov's momentum at the server")
@@ -97,7 +98,7 @@ class AsyncLocalSgd(BySpeed):
 class InFragments(KeptStates):
     """Base of DiLoCo in fragments, whose clients train on while fragments travel."""
 
-    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, channel="fragments", sum="fragments")
     fixed: ClassVar[Mapping[str, str]] = {
         "server_optimizer": "its momentum is that of the algorithm; use momentum, or diloco",
         "concurrency": "remove it: all clients train",
@@ -168,6 +169,7 @@ class StreamingDiLoCo(InFragments):
 class Halos(BySpeed):
     """HALoS: asynchronous local SGD at a server in each region, and one server above."""
 
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="regions")
     rounds_up: ClassVar[bool] = True
     kind: Literal["halos"] = variant("halos")
     server_step: Arithmetic[Positive] = option(

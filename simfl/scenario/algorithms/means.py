@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.local_rounds import BufferedConfig, LocalRoundsConfig
-from simfl.scenario.compression import Scheme
 from simfl.scenario.fields import (
     Arithmetic,
     Count,
@@ -20,6 +20,7 @@ from simfl.scenario.fields import (
     variant,
 )
 from simfl.scenario.problems import Problem
+from simfl.scenario.seams import Uses
 
 _MEAN = "its server averages models and takes no step; use fedbuff"
 
@@ -38,6 +39,7 @@ class NoStaleness(LocalRoundsConfig):
 class FedAT(NoStaleness):
     """FedAT: tiers of equally fast clients, synchronous inside, asynchronous between."""
 
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="tiers")
     kind: Literal["fedat"] = variant("fedat")
     proximal: Settled[Arithmetic[NonNegative]] = option(
         0.1, "mu of the pull mu (w - w_0) towards the server's model w_0"
@@ -72,7 +74,7 @@ class FedAT(NoStaleness):
 class FAVAS(NoStaleness):
     """FAVAS: a server periodically averages with random clients, which it interrupts."""
 
-    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, channel="models", sum="interrupted")
     kind: Literal["favas"] = variant("favas")
     fraction: Share = option(0.2, "share of the clients that the server asks at a time, drawn at random")
     period: PositiveSeconds = option(1.0, "time from a step of the server to its next requests")
@@ -86,7 +88,7 @@ class FAVAS(NoStaleness):
 class AREA(BufferedConfig):
     """AREA: the server's model is the exact mean of the clients' last models."""
 
-    compresses: ClassVar[tuple[Scheme, ...]] = ()
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, channel="residuals", sum="corrected")
     fixed: ClassVar[Mapping[str, str]] = {"server_optimizer": _MEAN}
     kind: Literal["area"] = variant("area")
     buffer_size: Count = option(3, "K, updates that make a step of the server")

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from simfl.scenario.algorithms.base import AlgorithmConfig, Sections, ServerAlgorithmConfig, states
-from simfl.scenario.compression import UPLINK, Scheme
 from simfl.scenario.fields import Arithmetic, Index, NonNegative, Positive, Settled, option, variant
 from simfl.scenario.optimizers import USUAL_SERVER_STEPS, ServerSgd, Sgd
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import ConstantStep, StepSize
+from simfl.scenario.seams import Uses
 
 
 class WithPaperSteps(AlgorithmConfig):
     """Base of algorithms with the step sizes of Table 2 of the MAPA paper."""
 
-    uses_topology: ClassVar[bool] = False
+    uses: ClassVar[Uses] = Uses(graph="none")
 
     step_size: StepSize | None = Field(  # type: ignore[assignment]
         default=ConstantStep(value=0.4),
@@ -56,6 +57,7 @@ class CentralizedSgd(WithinRadius):
     If step_size is null, 1/gamma = L + sqrt(t+1) sigma/(R sqrt(b)).
     """
 
+    uses: ClassVar[Uses] = Uses(graph="none", channel="one_machine", sum="one", step="one_model")
     fixed: ClassVar[Mapping[str, str]] = states("crash")
     kind: Literal["centralized_sgd"] = variant("centralized_sgd")
 
@@ -68,6 +70,7 @@ class CentralizedSgd(WithinRadius):
 class ServedSgd(WithPaperSteps, ServerAlgorithmConfig):
     """Base of the algorithms whose server applies each gradient as it comes."""
 
+    uses: ClassVar[Uses] = replace(ServerAlgorithmConfig.uses, channel="theory")
     delays: Literal["world", "cyclic"] = option(
         "world",
         "staleness of updates: as speeds and links make it (world), or clients take turns (cyclic), so "
@@ -84,7 +87,7 @@ class AsyncSgd(WithinRadius, ServedSgd):
     If step_size is null, 1/gamma = L (tau+1)² + sqrt(t+1) sigma/(R sqrt(b)).
     """
 
-    compresses: ClassVar[tuple[Scheme, ...]] = UPLINK
+    uses: ClassVar[Uses] = ServerAlgorithmConfig.uses
     fixed: ClassVar[Mapping[str, str]] = {
         "optimizer": "its clients send gradients and take no step; use server_optimizer"
     }

@@ -6,12 +6,13 @@ from typing import ClassVar, Literal
 
 from simfl.scenario.algorithms.base import AlgorithmConfig
 from simfl.scenario.fields import option, variant
+from simfl.scenario.seams import Uses
 
 
 class SyncSgd(AlgorithmConfig):
     """SYNC: all clients compute at the same model and average by all-reduce."""
 
-    uses_topology: ClassVar[bool] = False
+    uses: ClassVar[Uses] = Uses(graph="none", channel="all_reduce", sum="gathered", step="one_model")
     kind: Literal["sync_sgd"] = variant("sync_sgd")
     all_reduce: Literal["auto", "ring", "halving", "doubling", "ideal"] = option(
         "auto",
