@@ -143,9 +143,9 @@ def _ledger(
         ledger.plan = within_budget(setup, ledger)
         return ledger
     if noising is None:
-        ledger = Ledger(terms, sizes, *batches, levels, pure)
-        ledger.resized = setup.kind.resized
-        return ledger
+        of_examples = Ledger(terms, sizes, *batches, levels, pure)
+        of_examples.resized = setup.kind.resized
+        return of_examples
     return InTimeLedger(dataclasses.replace(terms, amplification=False), sizes, *batches, levels, noising)
 
 
