@@ -376,7 +376,7 @@ class Calls(ast.NodeVisitor):
     def visit_Call(self, node):
         self.generic_visit(node)
         called = self.value(node.func)
-        if not callable(called):
+        if not callable(called) or inspect.isbuiltin(called):
             return
         keywords = [keyword.arg for keyword in node.keywords if keyword.arg is not None]
         arguments = [part for part in node.args if not (isinstance(part, ast.Constant) and part.value is ...)]
