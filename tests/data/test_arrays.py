@@ -64,7 +64,6 @@ def test_collections_of_arrays_become_a_set(given: Any) -> None:
     np.testing.assert_array_equal(data.floats().train_x, X.astype(np.float32) / np.float32(255))
     assert (data.train_y.tolist(), data.test_y.tolist()) == ([0, 1, 0, 1, 0, 0], [0, 1])
     assert (data.class_labels, data.image_shape, data.name) == (("cat", "dog"), (2, 2), "mine")
-    assert data.groups is not None
     assert data.groups.tolist() == OWNER
 
 
@@ -127,7 +126,6 @@ def test_images_of_hugging_face_become_arrays() -> None:
     one = HuggingFace(columns, kinds | {"site": "Value"})
     data = load({"train": one, "validation": HuggingFace({"image": X[:1], "label": [1]}, kinds)}, owner="site")
     assert (data.train_x.dtype, data.train_x.shape, data.test_y.tolist()) == (np.uint8, (6, 2, 2), [1])
-    assert data.groups is not None
     assert data.groups.tolist() == OWNER
     both = load({"train": one, "test": one}, owner="site", scale=1 / 255)
     np.testing.assert_array_equal(both.test_x, X)

@@ -36,7 +36,6 @@ def test_users_own_their_examples_and_several_files_are_one_set(tmp_path: Path) 
     data = load(tmp_path)
     assert data.train_x.tolist() == [[0, 1], [0.5, 0.25], [1, 1], [0, 0], [0, 0.5]]
     assert (data.class_labels, data.train_y.tolist(), data.test_y.tolist()) == ((3, 4, 61), [0, 2, 0, 1, 1], [2])
-    assert data.groups is not None
     assert data.groups.tolist() == ["f1_07", "f1_07", "f0_02", "f2_11", "f2_11"]
     shares = partition("natural", data.train_y, 3, Streams(0).generator("partition"), groups=data.groups)
     assert [shares.of(k).tolist() for k in range(3)] == [[2], [0, 1], [3, 4]]  # in sorted order of the users
@@ -62,7 +61,6 @@ def test_without_a_test_part_a_share_is_set_aside(tmp_path: Path) -> None:
     data = load(tmp_path, test_fraction=0.2)
     assert (len(data.train_y), len(data.test_y)) == (8, 2)
     owners = {k: "a" if k < 8 else "b" for k in range(10)} | {9: "b", 8: "b"}
-    assert data.groups is not None
     assert data.groups.tolist() == [owners[int(x[0])] for x in data.train_x]
 
 

@@ -149,7 +149,6 @@ def test_a_single_array_and_missing_files_are_refused(tmp_path: Path, streams: S
 def test_an_array_names_the_owner_of_each_example(tmp_path: Path) -> None:
     users = np.array([7, 7, 3, 3, 9, 9])
     data = load(tmp_path, x=X, y=Y, user=users, group="user")
-    assert data.groups is not None
     assert data.groups.tolist() == [users[np.flatnonzero((x == X).all(axis=1))[0]] for x in data.train_x]
     assert load(tmp_path, x_train=X, y_train=Y, x_test=X, y_test=Y, user=users, group="user").groups is not None
     for arrays, message in (({}, "missing key user, data.partition.column"), ({"user": users[:4]}, "each of 6")):

@@ -50,11 +50,9 @@ def test_columns_become_features_and_classes(tmp_path: Path) -> None:
 def test_a_column_names_the_owner_of_each_example(tmp_path: Path) -> None:
     data = load(tmp_path, drop=(), group="hospital")
     whose = {50: "north", 31: "south", 44: "north", 62: "west", 39: "south", 57: "west"}
-    assert data.groups is not None
     assert data.groups.tolist() == [whose[int(x[0])] for x in data.train_x]
     # What takes training examples away takes their groups away.
     public = load(tmp_path, drop=(), group="hospital", normalize="standard", fit_on={"public": 2})
-    assert public.groups is not None
     assert len(public.groups) == len(public.train_x) == 2
 
 
@@ -200,7 +198,6 @@ def test_a_dropped_column_may_have_missing_values(tmp_path: Path) -> None:
 def test_owners_may_be_numbers_and_words(tmp_path: Path) -> None:
     text = "who,a,label\n" + "".join(f"{'07' if k % 2 else 'ab'},{k},{k // 2 % 2}\n" for k in range(8))
     data = load(tmp_path, text, drop=(), group="who")
-    assert data.groups is not None
     assert set(data.groups) == {"07", "ab"}
 
 
@@ -287,10 +284,8 @@ def test_words_become_features_and_a_column_names_owners(tmp_path: Path, ending:
         39: [1, 0, 0, 1],
         57: [0, 0, 1, 0],
     }
-    assert data.reader is not None
     assert data.reader.features == ["age", "ward=a", "ward=b", "ward=c", "smokes"]  # type: ignore[union-attr]
     owners = dict(zip(FRAME["age"], FRAME["site"], strict=True))
-    assert data.groups is not None
     assert data.groups.tolist() == [owners[int(x[0])] for x in data.train_x]
     assert data.class_labels == ("sick", "well")
 

@@ -38,7 +38,6 @@ def spelled(data: Dataset, x: Any) -> str:
 def test_speakers_own_their_text_and_its_end_is_the_test_part(tmp_path: Path) -> None:
     data = load(tmp_path, test_fraction=0.25)
     said = {"First Citizen": "Before we proceed.\nSpeak, speak.", "ROMEO": "But soft, what light?\nIt is the east: say"}
-    assert data.groups is not None
     assert set(data.groups) == set(said)
     for owner, text in said.items():
         cut = len(text) - round(len(text) * 0.25)
@@ -57,7 +56,6 @@ def test_paragraphs_strides_and_a_given_vocabulary_are_used(tmp_path: Path) -> N
     data = load(
         tmp_path, "abcabcabc\n\n \nbcabcabca\r\n\r\nab", owners="paragraph", stride=3, length=2, test_fraction=0.4
     )
-    assert data.groups is not None
     assert data.groups.tolist() == ["paragraph 1", "paragraph 2"]  # the third is too short
     assert [spelled(data, x) for x in data.train_x] == ["ab", "bc"]
     whole = load(tmp_path, "abcabcabcabcabca", owners="none", vocabulary="cbaz", stride=None, test_fraction=0.4)
@@ -97,7 +95,6 @@ def test_the_optimal_loss_is_that_of_a_model_that_knows_the_chain(order: int) ->
         probability = seen / seen.sum(axis=1, keepdims=True)
         losses.append(-np.log(probability[context, whole[:, place]]).mean())
     assert data.optimal_loss == pytest.approx(np.mean(losses), rel=0.02)
-    assert data.groups is not None
     assert len(set(data.groups)) == 60
 
 
