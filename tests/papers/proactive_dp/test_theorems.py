@@ -279,17 +279,6 @@ def test_the_second_column_mixes_two_settings(table, at_half, at_quarter, printe
     )
 
 
-@pytest.mark.parametrize(("sigma", "rate", "rounds", "delta", "gdp", "exact"), [
-    (19.3038, 0.0026, 1923, 1e-4, 0.0105, 0.01027),
-    (12.1107, 0.0048, 1250, 1 / 60000, 0.0389, 0.03762),
-    (6.5723, 0.00812, 862, 2e-5, 0.1132, 0.1071),
-])  # fmt: skip
-def test_epsilons_have_the_numbers_of_the_self_test(sigma, rate, rounds, delta, gdp, exact):
-    limit = gdp_central_limit_epsilon(delta, sigma, sampling_rate=rate, steps=rounds, sampling="uniform")
-    assert limit == pytest.approx(gdp, abs=5.1e-5)
-    assert epsilon_of([(Release(sigma, rate), rounds)], delta, accountant="pld") == pytest.approx(exact, rel=6e-4)
-
-
 @pytest.mark.parametrize("num_examples", [10000, 60000])
 @pytest.mark.parametrize("k", [1, 5, 20, 50])
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 4.0])
