@@ -549,6 +549,20 @@ def make_algorithm(kind, world, tape, training, on_update=lambda row: None, **op
     return ALGORITHMS[kind](world, tape, training, on_update, **options)
 
 
+def targets(count, size):
+    """Return what the clients' losses in `pulled` pull to, f64 [count, size]."""
+    return np.random.default_rng(3).standard_normal((count, size))
+
+
+def pulled(kind, world, until, *, size=3, step=0.1, **options):
+    """Return an algorithm with gradients params - target in batches of 8, and its models f64 after a time."""
+    pulls = targets(world.num_clients, size)
+    tape = Tape(NumpyExecutor(size, lambda params, client, *_: 8 * (params - pulls[client])), window=50, max_batch=8)
+    training = make_training([64] * world.num_clients, d=size, step_size=step)
+    algorithm, _ = run_algorithm(kind, world, tape, training, until=until, **options)
+    return algorithm, tape.values(algorithm.models())
+
+
 def begin_apart(algorithm, models):
     """Give every client another initial model, f32 [K, d], before the start."""
     algorithm.model = [algorithm.tape.constant(model) for model in models]

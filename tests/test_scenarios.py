@@ -34,6 +34,12 @@ def load_data_once():
         yield
 
 
+def _rounds(path):
+    """Return the change that makes rounds of local steps short."""
+    steps = getattr(simfl.load(path).algorithm, "local_steps", None)
+    return ["algorithm.local_steps=2"] if steps is not None and steps > 2 else []
+
+
 def _name(path):
     return str(path.relative_to(FOLDER).with_suffix(""))
 
@@ -88,12 +94,13 @@ GROUPED = {kinds[part]: path for kinds, path in COMPUTED.items() if len(kinds) =
 @pytest.mark.slow(but=["demo/adpsgd"])
 @pytest.mark.parametrize("path", PATHS, ids=_name)
 def test_a_shortened_scenario_is_the_same_alone_and_in_a_group(path, tmp_path, monkeypatch):
-    scenario = simfl.load(path, SHORT)
+    short = [*SHORT, *_rounds(path)]
+    scenario = simfl.load(path, short)
     _needs_its_data(scenario)
     if path not in GROUPED.values():
         monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     if scenario.model.kind not in CONVOLUTIONAL:
-        scenario = simfl.load(path, [*SHORT, NARROW])
+        scenario = simfl.load(path, [*short, NARROW])
     if world_key(scenario) is None:
         pytest.skip("numbers may reach its world")
     scenarios = variants(scenario)
@@ -122,7 +129,7 @@ def test_a_shortened_scenario_runs(path, tmp_path, monkeypatch):
     if path not in COMPUTED.values():
         monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     scenario = simfl.load(path, SHORT)
-    short = [*SHORT, *(["algorithm.accumulate=2"] if hasattr(scenario.algorithm, "accumulate") else [])]
+    short = [*SHORT, *_rounds(path), *(["algorithm.accumulate=2"] if hasattr(scenario.algorithm, "accumulate") else [])]
     _needs_its_data(scenario)
     convolutional = scenario.model.kind in CONVOLUTIONAL
     if not convolutional:

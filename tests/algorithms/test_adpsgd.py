@@ -103,36 +103,6 @@ def test_two_exchanges_of_a_pair_that_cross_are_one(latency_s, fifo):
     assert not algorithm.in_flight or latency_s > period / 2
 
 
-@pytest.mark.parametrize("latency_s", LATENCIES)
-@pytest.mark.parametrize("count", [3, 4, 6])
-def test_equal_clients_of_a_clique_reach_consensus_as_by_pair_averages(count, latency_s):
-    """Squared distances after ten exchanges of each client: no power of the swaps' eigenvalue -1 remains."""
-    period = max(8e-3, 2 * latency_s)
-    spread = np.random.default_rng(count).standard_normal((count, 2))
-    _, _, after, _ = crossing(count, LinkModel(latency=constant(latency_s)), until=10.5 * period, spread=spread)
-    np.testing.assert_allclose(after.mean(axis=0), spread.mean(axis=0), atol=0.05)  # a few differences are in flight
-    sweep = expected_contraction(count)
-    apart = [np.square(models - models.mean(axis=0)).sum() for models in (after, spread)]
-    assert apart[0] < apart[1] * sweep**5, "at least half as fast as pair averages, one after the other"
-
-
-@pytest.mark.parametrize("latency_s", LATENCIES)
-def test_two_equal_clients_descend_as_the_pair_average_does(latency_s):
-    """Client k's loss is |w - c_k|^2 / 2; after a swap in place of the mean, the models would diverge."""
-    targets, step, periods = np.array([[1.0, 2.0], [-1.0, 0.0]]), 0.6, 30
-
-    def gradient(params, client, draw, first, size):
-        return size * (params - targets[client])
-
-    links = LinkModel(latency=constant(latency_s))
-    until = periods * max(8e-3, latency_s) + 0.5e-3  # before the next exchange
-    _, _, after, models = crossing(2, links, until, gradient=gradient, step_size=step)
-    expected = models
-    for _ in range(periods):
-        expected = expected.mean(axis=0) - step * (expected - targets)
-    np.testing.assert_allclose(after, expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("back", [0.05, float("inf")])
 def test_a_crossing_request_that_is_refused_is_sent_again_as_an_answer(back):
     """Client 1's request reaches client 0 while it is offline; client 0's has reached client 1, which has averaged."""
@@ -161,22 +131,6 @@ def test_requests_that_are_both_refused_change_no_model():
     np.testing.assert_allclose(after, models, atol=1e-6)
     assert not algorithm.in_flight
     assert [row[2] for row in rows] == [-1, -1]
-
-
-def expected_contraction(num_clients):
-    """Return the factor on E sum_k ||w_k - mean||^2 when clients 0..K-1 in turn average with a random other client."""
-    K = num_clients
-    projector = np.eye(K) - 1 / K
-    sweep = np.eye(K * K)
-    for i in range(K):
-        step = np.zeros((K * K, K * K))
-        for j in set(range(K)) - {i}:
-            A = np.eye(K)
-            A[[i, i, j, j], [i, j, i, j]] = 0.5
-            step += np.kron(A, A) / (K - 1)
-        sweep = step @ sweep
-    centered = np.kron(projector, projector)
-    return np.abs(np.linalg.eigvals(centered @ sweep @ centered)).max()
 
 
 def test_only_one_side_of_a_bipartite_graph_starts_exchanges():

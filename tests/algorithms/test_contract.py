@@ -92,14 +92,20 @@ every = pytest.mark.parametrize(
 SERVED = tuple(kind for kind, algorithm in ALGORITHMS.items() if issubclass(algorithm, ServerAlgorithm))
 ROUGH_LINKS = LinkModel(latency=exponential(2e-3), bandwidth=1e5, loss=0.2, resend_timeout_s=0.02, uplink=1e5)
 
-times = st.integers(0, 500).map(lambda hundredths: hundredths / 100)
-outage = st.builds(
-    lambda begin, length, crash: Outage(begin, min(begin + length / 100, 5.0), crash),
-    times,
-    st.integers(1, 200),
-    st.booleans(),
-)
-gone = st.builds(lambda begin: Outage(begin, math.inf, crash=True), times)
+
+def absence(end):
+    """Return outages and crashes that end before some seconds."""
+    times = st.integers(0, 100 * end).map(lambda hundredths: hundredths / 100)
+    lasts = st.integers(1, 200).map(lambda hundredths: hundredths / 100)
+    return st.builds(lambda at, last, crash: Outage(at, min(at + last, end), crash), times, lasts, st.booleans())
+
+
+def departure(end):
+    """Return crashes before some seconds after which a client does not come back."""
+    return st.integers(0, 100 * end).map(lambda hundredths: Outage(hundredths / 100, math.inf, crash=True))
+
+
+outage, gone = absence(5), departure(5)
 
 
 @st.composite

@@ -5,35 +5,20 @@ import pytest
 
 from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping
-from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.helpers import (
-    NumpyExecutor,
     constant,
     exponential,
     lognormal,
     make_training,
     make_world,
-    run_algorithm,
+    pulled,
     run_without_numbers,
+    targets,
 )
 
 D, STEP, BATCH_S = 11, 0.1, 8e-3
-
-
-def targets(count):
-    """Return what the clients' losses pull to: their gradients are params - target."""
-    return np.random.default_rng(3).standard_normal((count, D))
-
-
-def after(kind, world, until, *, step=STEP, watch=None, **options):
-    """Return an algorithm and its models after some time, f64 [count, D]."""
-    pulls = targets(world.num_clients)
-    tape = Tape(NumpyExecutor(D, lambda params, client, *_: 8 * (params - pulls[client])), window=50, max_batch=8)
-    training = make_training([64] * world.num_clients, d=D, step_size=step)
-    algorithm, _ = run_algorithm(kind, world, tape, training, until=until, prepare=watch, **options)
-    return algorithm, tape.values(algorithm.models())
 
 
 def test_models_equal_those_of_a_loop_over_the_events():
@@ -51,8 +36,14 @@ def test_models_equal_those_of_a_loop_over_the_events():
         )[1]
         algorithm._average = lambda me: (events.append(("mean", me)), average(me))[1]
 
-    algorithm, models = after("divshare", world, 0.4, watch=watch, fragments=4, peers=2)
-    of, x, pulls, sent, inbox = algorithm.cut.of(), np.zeros((count, D)), targets(count), {}, [{} for _ in range(count)]
+    algorithm, models = pulled("divshare", world, 0.4, size=D, prepare=watch, fragments=4, peers=2)
+    of, x, pulls, sent, inbox = (
+        algorithm.cut.of(),
+        np.zeros((count, D)),
+        targets(count, D),
+        {},
+        [{} for _ in range(count)],
+    )
     for event, me, *rest in events:
         if event == "step":
             x[me] = x[me] - STEP * (x[me] - pulls[me])
@@ -125,14 +116,14 @@ def test_receivers_and_order_are_uniform():
 
 def test_one_fragment_to_everyone_over_fast_links_is_the_mean_of_all_models():
     """Messages that take no time come behind the others' batches, which end at once: the next mean has them."""
-    begin = targets(4)
+    begin = targets(4, D)
 
     def watch(algorithm):
         algorithm.model = [algorithm.tape.constant(row) for row in begin]
 
     for batches, expected in ((1.5, begin), (2.5, np.tile(begin.mean(axis=0), (4, 1)))):
-        options = {"step": 0.0, "watch": watch, "fragments": 1, "peers": 3}
-        _, models = after("divshare", make_world(4), batches * BATCH_S, **options)
+        options = {"step": 0.0, "prepare": watch, "fragments": 1, "peers": 3}
+        _, models = pulled("divshare", make_world(4), batches * BATCH_S, size=D, **options)
         np.testing.assert_allclose(models, expected, atol=1e-6)
 
 
@@ -152,12 +143,12 @@ def test_an_offline_client_sends_nothing_and_loses_what_is_sent_to_it():
 
 def distance(kind, slow, **options):
     """Return the mean distance of 16 models from the optimum after 60 batches; half of the uplinks are slow."""
-    distances, pulls = [], targets(16)
+    distances, pulls = [], targets(16, D)
     for seed in range(3):
         links = LinkModel(uplink=4 * D * 2 / BATCH_S)  # two models in a batch
         world = make_world(16, topology="complete", jitter=lognormal(0.2), links=links, seed=seed)
         world.network.values.uplinks.update(dict.fromkeys(range(8), links.uplink / slow))
-        models = after(kind, world, 60 * BATCH_S, step=0.02, **options)[1]
+        models = pulled(kind, world, 60 * BATCH_S, size=D, step=0.02, **options)[1]
         distances.append(np.linalg.norm(models - pulls.mean(axis=0), axis=1).mean())
     return float(np.mean(distances))
 

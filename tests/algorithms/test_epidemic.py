@@ -5,40 +5,18 @@ import pytest
 
 from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping
-from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.changing import random_receivers
 from simfl.world.links import LinkModel
-from tests.helpers import (
-    NumpyExecutor,
-    constant,
-    exponential,
-    lognormal,
-    make_training,
-    make_world,
-    run_algorithm,
-    run_without_numbers,
-)
+from tests.helpers import constant, exponential, lognormal, make_world, pulled, run_without_numbers, targets
 
 D, STEP, BATCH_S = 3, 0.1, 8e-3
 
 
-def targets(count):
-    """Return what the clients' losses pull to: their gradients are params - target."""
-    return np.random.default_rng(3).standard_normal((count, D))
-
-
-def after(kind, count, rounds, *, step=STEP, models=None, watch=None, seed=1, topology="ring", **options):
+def after(kind, count, rounds, *, seed=1, topology="ring", **options):
     """Return the models after a number of rounds at equal speeds, f64 [count, D]."""
-    pulls = targets(count)
-    tape = Tape(NumpyExecutor(D, lambda params, client, *_: 8 * (params - pulls[client])), window=50, max_batch=8)
-    training = make_training([64] * count, d=D, step_size=step)
     world = make_world(count, topology=topology, seed=seed)
-    begin = np.zeros((count, D)) if models is None else models
-    algorithm, _ = run_algorithm(
-        kind, world, tape, training, until=(rounds + 0.5) * BATCH_S, models=begin, prepare=watch, **options
-    )
-    return algorithm, tape.values(algorithm.models())
+    return pulled(kind, world, (rounds + 0.5) * BATCH_S, models=np.zeros((count, D)), **options)[1]
 
 
 @pytest.mark.parametrize("graph", ["local", "oracle"])
@@ -49,8 +27,8 @@ def test_models_equal_those_of_a_loop_over_the_draws(graph):
         original = algorithm.drawn
         algorithm.drawn = lambda number: drawn.setdefault(number, original(number))
 
-    _, models = after("epidemic", count, rounds, graph=graph, peers=2, watch=watch)
-    x, pulls = np.zeros((count, D)), targets(count)
+    models = after("epidemic", count, rounds, graph=graph, peers=2, prepare=watch)
+    x, pulls = np.zeros((count, D)), targets(count, D)
     for number in range(rounds):
         x = x - STEP * (x - pulls)
         heard = [[j for j in range(count) if i in drawn[number][0][j]] for i in range(count)]
@@ -112,8 +90,8 @@ def test_a_round_ends_when_the_models_of_its_senders_are_there():
 
 def distance(kind, rounds, **options):
     """Return the mean distance of 32 models, with unlike targets, from the optimum, over three seeds."""
-    optimum = targets(32).mean(axis=0)
-    found = [after(kind, 32, rounds, seed=seed, step=0.2, **options)[1] for seed in range(3)]
+    optimum = targets(32, D).mean(axis=0)
+    found = [after(kind, 32, rounds, seed=seed, step=0.2, **options) for seed in range(3)]
     return float(np.mean([np.linalg.norm(models - optimum, axis=1).mean() for models in found]))
 
 

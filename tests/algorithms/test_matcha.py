@@ -5,22 +5,18 @@ import pytest
 
 from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping
-from simfl.tape import Tape
 from simfl.world.matchings import laplacians
-from tests.helpers import NumpyExecutor, make_training, make_world, run_algorithm
+from tests.helpers import make_world, pulled, targets
 
 D, STEP, BATCH_S, COUNT = 3, 0.1, 8e-3, 9
-PULLS = np.random.default_rng(3).standard_normal((COUNT, D))
+PULLS = targets(COUNT, D)
 
 
-def after(rounds, *, step=STEP, kind="matcha", seed=1, models=None, **options):
+def after(rounds, *, models=None, **options):
     """Return an algorithm on a torus and its models after a number of rounds, f64 [9, D]."""
-    tape = Tape(NumpyExecutor(D, lambda params, client, *_: 8 * (params - PULLS[client])), window=50, max_batch=8)
-    training = make_training([64] * COUNT, d=D, step_size=step)
-    world = make_world(COUNT, topology="torus", seed=seed)
     begin = np.zeros((COUNT, D)) if models is None else models
-    algorithm, _ = run_algorithm(kind, world, tape, training, until=(rounds + 0.5) * BATCH_S, models=begin, **options)
-    return algorithm, tape.values(algorithm.model)
+    world = make_world(COUNT, topology="torus", seed=1)
+    return pulled("matcha", world, (rounds + 0.5) * BATCH_S, models=begin, **options)
 
 
 def mixings(algorithm, rounds):

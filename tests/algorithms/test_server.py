@@ -1,7 +1,6 @@
 """Algorithms with a server in worlds drawn by hypothesis: bounds hold, counts add up, and there is no deadlock."""
 
 import itertools
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,19 +10,12 @@ from hypothesis import strategies as st
 
 from simfl.algorithms.staleness import StalenessBound
 from simfl.world import ServerModel
-from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
+from tests.algorithms.test_contract import absence, departure
 from tests.helpers import exponential, lognormal, make_world, run_without_numbers
 
 ROUGH_LINKS = LinkModel(latency=exponential(4e-3), bandwidth=1e5, loss=0.3, resend_timeout_s=0.02, uplink=1e5)
-times = st.integers(0, 300).map(lambda hundredths: hundredths / 100)
-outage = st.builds(
-    lambda begin, length, crash: Outage(begin, min(begin + length / 100, 3.0), crash),
-    times,
-    st.integers(1, 200),
-    st.booleans(),
-)
-leaves = st.builds(lambda begin: Outage(begin, math.inf, crash=True), times)
+outage, leaves = absence(3), departure(3)
 
 
 @st.composite

@@ -8,19 +8,10 @@ import simfl
 from simfl.algorithms.swift import weights_of
 from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping
-from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from simfl.world.topology import Topology, build_topology
-from tests.helpers import (
-    NumpyExecutor,
-    exponential,
-    lognormal,
-    make_training,
-    make_world,
-    run_algorithm,
-    run_without_numbers,
-)
+from tests.helpers import exponential, lognormal, make_world, pulled, run_without_numbers, targets
 
 D, STEP, BATCH_S = 3, 0.1, 8e-3
 
@@ -29,7 +20,7 @@ D, STEP, BATCH_S = 3, 0.1, 8e-3
 def test_models_equal_those_of_a_loop_over_the_events(skip):
     """Messages are slow, lost and overtaken; client 4 is twice as slow as the others."""
     count, events = 5, []
-    pulls, speeds = np.random.default_rng(3).standard_normal((count, D)), [1.0, 1.0, 1.0, 1.0, 2.0]
+    pulls, speeds = targets(count, D), [1.0, 1.0, 1.0, 1.0, 2.0]
     links = LinkModel(latency=exponential(10e-3), loss=0.2, resend_timeout_s=0.01)
     world = make_world(count, jitter=lognormal(0.4), links=links, speeds=speeds)
 
@@ -42,18 +33,7 @@ def test_models_equal_those_of_a_loop_over_the_events(skip):
         )[1]
         algorithm._average = lambda me: (events.append(("mean", me)), average(me))[1]
 
-    tape = Tape(NumpyExecutor(D, lambda params, client, *_: 8 * (params - pulls[client])), window=50, max_batch=8)
-    training = make_training([64] * count, d=D, step_size=STEP)
-    algorithm, _ = run_algorithm(
-        "swift",
-        world,
-        tape,
-        training,
-        until=0.5,
-        prepare=watch,
-        skip=skip,
-        gradient_s=[BATCH_S * one for one in speeds],
-    )
+    _, models = pulled("swift", world, 0.5, prepare=watch, skip=skip, gradient_s=[BATCH_S * one for one in speeds])
     x, heard, sent = np.zeros((count, D)), {}, {}
     p = 1 / np.array(speeds)
     for event, me, *rest in events:
@@ -70,7 +50,7 @@ def test_models_equal_those_of_a_loop_over_the_events(skip):
             x[me] = total + (1 - weight) * x[me]
     kinds = [event for event, *_ in events]
     assert kinds.count("mean") == pytest.approx(kinds.count("step") / (1 + skip), abs=count)
-    np.testing.assert_allclose(tape.values(algorithm.models()), x, atol=1e-5)
+    np.testing.assert_allclose(models, x, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["ring", "star", "erdos_renyi"])

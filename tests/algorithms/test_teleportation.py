@@ -3,17 +3,9 @@
 import numpy as np
 import pytest
 
-from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
-from tests.helpers import (
-    NumpyExecutor,
-    exponential,
-    make_training,
-    make_world,
-    run_algorithm,
-    run_without_numbers,
-)
+from tests.helpers import exponential, make_world, pulled, run_without_numbers, targets
 
 D, STEP, BATCH_S = 3, 0.1, 8e-3
 
@@ -34,22 +26,22 @@ def hops_of(graph, k, number):
 @pytest.mark.parametrize(("graph", "k"), [("one_peer", 4), ("one_peer", 8), ("ring", 5), ("complete", 3)])
 def test_models_equal_those_of_a_loop(graph, k):
     count, rounds = 11, 9
-    pulls = np.random.default_rng(3).standard_normal((count, D))
-    tape = Tape(NumpyExecutor(D, lambda params, client, *_: 8 * (params - pulls[client])), window=50, max_batch=8)
-    training, world = make_training([64] * count, d=D, step_size=STEP), make_world(count)
-    algorithm, rows = run_algorithm(
-        "teleportation", world, tape, training, until=(rounds + 0.5) * BATCH_S, active=k, graph=graph
-    )
-    x, own = np.zeros((k, D)), np.zeros((count, D))
+    world, members = make_world(count), {}
+
+    def watch(algorithm):
+        algorithm.on_update = lambda row: members.setdefault(row[3], []).append(row[1])
+
+    algorithm, models = pulled("teleportation", world, (rounds + 0.5) * BATCH_S, prepare=watch, active=k, graph=graph)
+    pulls, x, own = targets(count, D), np.zeros((k, D)), np.zeros((count, D))
     for number in range(rounds):
         chosen = sample(world, number, k)
-        assert sorted(row[1] for row in rows if row[3] == number) == sorted(chosen)
+        assert sorted(members[number]) == sorted(chosen)
         x = x - STEP * (x - pulls[chosen])
         hears = hops_of(graph, k, number)
         x = np.array([np.mean([x[i], *(x[(i - hop) % k] for hop in hears)], axis=0) for i in range(k)])
         own[chosen] = x
-    np.testing.assert_allclose(tape.values(algorithm.models()), x, atol=1e-5)
-    np.testing.assert_allclose(tape.values(algorithm.client_models()), own, atol=1e-5)
+    np.testing.assert_allclose(models, x, atol=1e-5)
+    np.testing.assert_allclose(algorithm.tape.values(algorithm.client_models()), own, atol=1e-5)
     assert algorithm.rounds == rounds
 
 

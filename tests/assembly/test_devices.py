@@ -15,7 +15,7 @@ from simfl.errors import DataError, ScenarioError
 from simfl.scenario import from_mapping
 from simfl.streams import Streams
 from simfl.world.availability import Outage
-from simfl.world.compute import Compute, Pace, Trace
+from simfl.world.compute import Compute, Trace
 from simfl.world.link_values import LinkModel, Values
 from simfl.world.steps import Steps
 
@@ -45,13 +45,6 @@ def test_devices_have_their_own_uplinks_and_downlinks(tmp_path):
     assert [own.of_node("uplink", k) for k in range(4)] == [None, 1.0, None, None]
     assert [own.of_node("downlink", k) for k in range(4)] == [None, 2.0, 2.0, None]
     assert capacities_of([bare, bare]) is None
-
-
-def test_every_batch_has_its_overhead():
-    compute = Compute(Pace(1e-3, 5e-3, batch_size=10), [1.0, 2.0], Streams(0))
-    for examples, seconds in ((1, 6e-3), (10, 15e-3), (11, 21e-3), (40, 60e-3)):
-        assert compute.duration(0, examples, 0.0) == pytest.approx(seconds)
-        assert compute.duration(1, examples, 0.0) == pytest.approx(2 * seconds)
 
 
 def test_speed_factor_is_that_of_the_start_of_a_batch():

@@ -82,23 +82,6 @@ def test_the_smoothness_of_a_logistic_problem_is_that_at_zero(tmp_path):
     assert problem["sigma"] == pytest.approx(np.sqrt(max((each[k::4] ** 2).sum() * 0.25 * 0.75 / 25 for k in range(4))))
 
 
-def test_the_stated_variance_is_that_of_drawn_batches(tmp_path):
-    """The formulas by sampling, against many batches."""
-    from simfl.assembly.known import _variance
-
-    generator = np.random.default_rng(4)
-    gradients = generator.normal(size=(7, 2)) + 1
-    draws = {
-        "with_replacement": lambda: gradients[generator.integers(0, 7, 3)].sum(axis=0) / 3,
-        "shuffle": lambda: gradients[generator.permutation(7)[:3]].sum(axis=0) / 3,
-        "poisson": lambda: gradients[generator.random(7) < 3 / 7].sum(axis=0) / 3,
-    }
-    for sampling, draw in draws.items():
-        squares = [((draw() - gradients.mean(axis=0)) ** 2).sum() for _ in range(4000)]
-        error = 4 * np.std(squares) / np.sqrt(len(squares))
-        assert _variance(gradients, sampling, 3) == pytest.approx(np.mean(squares), abs=error), sampling
-
-
 def test_a_problem_without_known_optimum_has_no_constants(tmp_path):
     setup = simfl.prepare({"data": "digits", "algorithm": {"kind": "sync_sgd"}, **BASE})
     assert forecast(setup).problem is None

@@ -222,12 +222,12 @@ def drawn_variants(seed, folder):
 @pytest.mark.parametrize("lot", range(8))
 def test_drawn_sweeps_of_users_are_the_same_alone_and_together(lot, tmp_path):
     compared = 0
-    for seed in range(lot, 96, 8):
+    for seed in range(lot, 64, 8):
         scenarios = drawn_variants(seed, tmp_path)
         results, groups, _ = played(scenarios, tmp_path / str(seed))
         number = compare(scenarios, results, tmp_path / str(seed))
         compared += number * (len(groups) < len(scenarios))
-    assert compared >= 12
+    assert compared >= 8
 
 
 @pytest.mark.slow
