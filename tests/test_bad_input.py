@@ -121,42 +121,27 @@ def test_each_damaged_file_gives_its_message(refused, case, monkeypatch):
     [
         (["--set", "nonsense"], "--set: expected key.path=value, found 'nonsense'; write for example seed=3"),
         (["--set", "=3"], "--set: expected key.path=value, found '=3'; write for example seed=3"),
-        (
-            ["--set", "clients.count="],
-            "--set: clients.count: expected an integer >= 1, found nothing; write a whole number",
-        ),
-        (
-            ["--set", "links.bandwith=1 Gbit/s"],
-            "--set: links.bandwith: expected a key of links, found 'bandwith'; did you mean 'bandwidth'?",
-        ),
-        (
-            ["--set", "links.latency=1 lightyear"],
-            "--set: links.latency: expected a time like '10 ms', found '1 lightyear'; "
-            "use one of the units ns, us, ms, s, min, h, d",
-        ),
-        (
-            ["--set", "topology={kind: ring"],
-            "--set: topology:2:1: expected well-formed YAML, found an error (did not find expected ',' or '}'); "
-            "check quotes, brackets, colons and indentation",
-        ),
-        (
-            ["--set", "algorithm.batch_size=1000"],
-            "s.yaml: algorithm.batch_size: expected at most 89, the examples of client 14, found 1000; lower it, "
-            "add small_clients: use_all, or use fewer clients (clients.count is 16) or larger parts",
-        ),
-        (
-            ["--set", "seed=1", "--seed", "-1"],
-            "--set: seed: expected an integer >= 0 and < 18446744073709551616, found -1; choose a value in this range",
-        ),
-        (
-            ["nothing.yaml"],
-            "nothing.yaml: expected a scenario file, found nothing there; check the path, or write one "
-            "with 'simfl new'",
-        ),
+        (["--set", "clients.count="],
+         "--set: clients.count: expected an integer >= 1, found nothing; write a whole number"),
+        (["--set", "links.bandwith=1 Gbit/s"],
+         "--set: links.bandwith: expected a key of links, found 'bandwith'; did you mean 'bandwidth'?"),
+        (["--set", "links.latency=1 lightyear"],
+         "--set: links.latency: expected a time like '10 ms', found '1 lightyear'; "
+         "use one of the units ns, us, ms, s, min, h, d"),
+        (["--set", "topology={kind: ring"],
+         "--set: topology:2:1: expected well-formed YAML, found an error (did not find expected ',' or '}'); "
+         "check quotes, brackets, colons and indentation"),
+        (["--set", "algorithm.batch_size=1000"],
+         "s.yaml: algorithm.batch_size: expected at most 89, the examples of client 14, found 1000; lower it, "
+         "add small_clients: use_all, or use fewer clients (clients.count is 16) or larger parts"),
+        (["--set", "seed=1", "--seed", "-1"],
+         "--set: seed: expected an integer >= 0 and < 18446744073709551616, found -1; choose a value in this range"),
+        (["nothing.yaml"], "nothing.yaml: expected a scenario file, found nothing there; check the path, or write one "
+         "with 'simfl new'"),
         (["."], ".: expected a scenario file, found a folder; name a file in it"),
         (["--out", "s.yaml"], "s.yaml/s: cannot make a folder for results: Not a directory; choose --out"),
     ],
-)
+)  # fmt: skip
 def test_wrong_arguments_of_commands_give_their_messages(refused, words, message):
     assert refused(GOOD, *words) == message + "\n"
 

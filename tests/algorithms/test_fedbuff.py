@@ -237,21 +237,15 @@ def test_scenarios_choose_who_adds_noise(tmp_path):
         ({"privacy": {"mechanism": "gaussian"}}, "expected 'gaussian_update' with 'fedbuff', found 'gaussian'"),
         ({"algorithm": {"local_epochs": 1.0}}, "expected local_steps or local_epochs, found both"),
         ({"algorithm": {"concurrency": 9}}, "expected at most clients.count, which is 8, found 9"),
-        (
-            {"algorithm": {"after_update": "wait", "buffer_size": 6, "concurrency": 5}},
-            "expected at most 5 where clients wait, as many as train at a time, found 6",
-        ),
-        (
-            {"algorithm": {"noise": "server"}, "privacy": {"noise_multiplier": [1.0] * 8}},
-            "expected one number, found a list",
-        ),
+        ({"algorithm": {"after_update": "wait", "buffer_size": 6, "concurrency": 5}},
+         "expected at most 5 where clients wait, as many as train at a time, found 6"),
+        ({"algorithm": {"noise": "server"}, "privacy": {"noise_multiplier": [1.0] * 8}},
+         "expected one number, found a list"),
         ({"algorithm": {"sampling": "poisson"}}, "algorithm.sampling: expected"),
-        (
-            {"algorithm": {"noise": "server"}, "privacy": {"view": "global_hidden"}},
-            "privacy.view: expected local_transcript with noise of the server, found 'global_hidden'",
-        ),
+        ({"algorithm": {"noise": "server"}, "privacy": {"view": "global_hidden"}},
+         "privacy.view: expected local_transcript with noise of the server, found 'global_hidden'"),
     ],
-)
+)  # fmt: skip
 def test_contradictory_scenarios_are_rejected(changes, message):
     with pytest.raises(ScenarioError) as caught:
         scenario(**changes)

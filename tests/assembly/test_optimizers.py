@@ -66,49 +66,33 @@ def average(kind, **more):
 @pytest.mark.parametrize(
     ("algorithm", "line"),
     [
-        (
-            {"kind": "adpsgd", "optimizer": "adma"},
-            r"algorithm\.optimizer: expected .*found 'adma'; did you mean 'adam'",
-        ),
-        (
-            {"kind": "adpsgd", "optimizer": {"kind": "adam", "beta1": 1}},
-            r"optimizer\.beta1: expected a number >= 0 and",
-        ),
+        ({"kind": "adpsgd", "optimizer": "adma"},
+         r"algorithm\.optimizer: expected .*found 'adma'; did you mean 'adam'"),
+        ({"kind": "adpsgd", "optimizer": {"kind": "adam", "beta1": 1}},
+         r"optimizer\.beta1: expected a number >= 0 and"),
         ({"kind": "adpsgd", "optimizer": {"kind": "sgd", "momentum": 0.9}}, r"optimizer\.momentum"),
         ({"kind": "mapa", "optimizer": "adam"}, r"optimizer: expected sgd with 'mapa', found 'adam'.*use async_sgd"),
-        (
-            {"kind": "audp", "server_optimizer": "adam"},
-            r"server_optimizer: expected sgd with 'audp'.*made for plain SGD",
-        ),
+        ({"kind": "audp", "server_optimizer": "adam"},
+         r"server_optimizer: expected sgd with 'audp'.*made for plain SGD"),
         ({"kind": "async_fl", "optimizer": MOMENTUM}, r"optimizer: expected sgd with 'async_fl'.*sums of single"),
-        (
-            {"kind": "async_sgd", "optimizer": MOMENTUM},
-            r"optimizer: expected sgd.*clients send gradients.*server_optim",
-        ),
+        ({"kind": "async_sgd", "optimizer": MOMENTUM},
+         r"optimizer: expected sgd.*clients send gradients.*server_optim"),
         ({"kind": "fedasync", "server_optimizer": "adam"}, r"server_optimizer: .*mixes models.*use fedbuff"),
         ({"kind": "random_walk_sgd", "optimizer": "adam"}, r"optimizer: expected sgd with 'random_walk_sgd'.*Lemma 5"),
         ({"kind": "decentralized_sgd", "server_optimizer": "adam"}, r"algorithm\.server_optimizer"),
         (average("fedavg"), r"state\.average: expected false with 'fedavg', found true.*anew with each round"),
-        (
-            {"kind": "fedavg", "optimizer": {**MOMENTUM, "state": {"crash": "lose"}}},
-            r"state\.crash: expected keep with rounds: new, found 'lose'; remove it, or use rounds: keep: each round",
-        ),
-        (
-            {"kind": "fedbuff", "noise": "server", "optimizer": {**MOMENTUM, "state": {"rounds": "keep"}}},
-            r"state\.rounds: expected new with noise: server, found 'keep'; use noise: client",
-        ),
-        (
-            {"kind": "adpsgd", "optimizer": {**MOMENTUM, "state": {"rounds": "keep"}}},
-            r"state\.rounds: expected null with 'adpsgd', found 'keep'; remove it: its clients make no rounds",
-        ),
+        ({"kind": "fedavg", "optimizer": {**MOMENTUM, "state": {"crash": "lose"}}},
+         r"state\.crash: expected keep with rounds: new, found 'lose'; remove it, or use rounds: keep: each round"),
+        ({"kind": "fedbuff", "noise": "server", "optimizer": {**MOMENTUM, "state": {"rounds": "keep"}}},
+         r"state\.rounds: expected new with noise: server, found 'keep'; use noise: client"),
+        ({"kind": "adpsgd", "optimizer": {**MOMENTUM, "state": {"rounds": "keep"}}},
+         r"state\.rounds: expected null with 'adpsgd', found 'keep'; remove it: its clients make no rounds"),
         (average("sync_sgd"), r"state\.average: expected false with 'sync_sgd'.*one model"),
         (average("sgp"), r"state\.average: .*push-sum"),
-        (
-            {"kind": "adpsgd", "optimizer": {"kind": "adam", "state": {"average": True, "travels": False}}},
-            r"state\.travels: expected true or null where states are averaged",
-        ),
+        ({"kind": "adpsgd", "optimizer": {"kind": "adam", "state": {"average": True, "travels": False}}},
+         r"state\.travels: expected true or null where states are averaged"),
     ],
-)
+)  # fmt: skip
 def test_unsupported_optimizer_is_one_line(algorithm, line):
     with pytest.raises(ScenarioError, match=line) as refused:
         from_mapping({"algorithm": algorithm})

@@ -199,18 +199,12 @@ def test_own_metrics_are_columns_and_can_end_the_run(tmp_path, simfl_):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"stop": {"epochs": 1, "metric": "eror", "at_most": 1}},
-            r"^stop\.metric: expected .* mean 'error'\?$",
-        ),
+        ({"stop": {"epochs": 1, "metric": "eror", "at_most": 1}}, r"^stop\.metric: expected .* mean 'error'\?$"),
         ({"stop": {"epochs": 1, "metric": "wall_s", "at_most": 1}}, r"^stop\.metric: expected a column"),
-        (
-            {"evaluate": {"metrics": ["auc"]}},
-            r"^evaluate\.metrics: expected classes and predictions with model",
-        ),
+        ({"evaluate": {"metrics": ["auc"]}}, r"^evaluate\.metrics: expected classes and predictions with model"),
         ({"evaluate": {"metrics": ["error"]}}, r"evaluate\.metrics: expected macro_f1"),
     ],
-)
+)  # fmt: skip
 def test_invalid_metrics_are_rejected(change, message):
     mapping = {"data": {"set": "linear", "dimension": 5}, "algorithm": "adpsgd"}
     with pytest.raises(ScenarioError, match=message):

@@ -204,34 +204,23 @@ def test_infinite_updates_are_released_as_zero_with_a_warning(tmp_path):
     ("changes", "expected"),
     [
         ([], None),
-        (
-            ["privacy.delta=0.01"],
-            "privacy.delta: 0.01 is more than 1/179, one over the number of examples of client",
-        ),
+        (["privacy.delta=0.01"], "privacy.delta: 0.01 is more than 1/179, one over the number of examples of client"),
         (["privacy={mechanism: gaussian_update, delta: 0.1}"], None),
-        (
-            ["privacy={mechanism: gaussian_update, delta: 0.2}"],
-            "privacy.delta: 0.2 is more than 1/8, one over the number of clients: publishing one of them as it is "
-            "would keep such a promise; use less than 0.12",
-        ),
-        (
-            ["data.partition.sizes={kind: listed, values: [100, 8, 100, 9, 99, 99, 99, 99]}", "algorithm.batch_size=4"],
-            "data.partition: found 2 clients with fewer than 10 examples, client 1 with 8: epsilon hides one example, ",
-        ),
-        (
-            ["privacy.noise_multiplier=[1, 0, 1, 1, 0, 1, 1, 1]"],
-            "privacy.noise_multiplier: 0 for clients 1, 4: no noise",
-        ),
+        (["privacy={mechanism: gaussian_update, delta: 0.2}"],
+         "privacy.delta: 0.2 is more than 1/8, one over the number of clients: publishing one of them as it is "
+         "would keep such a promise; use less than 0.12"),
+        (["data.partition.sizes={kind: listed, values: [100, 8, 100, 9, 99, 99, 99, 99]}", "algorithm.batch_size=4"],
+         "data.partition: found 2 clients with fewer than 10 examples, client 1 with 8: epsilon hides one example, "),
+        (["privacy.noise_multiplier=[1, 0, 1, 1, 0, 1, 1, 1]"],
+         "privacy.noise_multiplier: 0 for clients 1, 4: no noise"),
         (["privacy.noise_multiplier=[1, 1, 1, 1, 0, 1, 1, 1]"], "privacy.noise_multiplier: 0 for client 4: no noise"),
-        (
-            ["data.pca=10"],
-            "data.pca: statistics of all clients' examples are taken before training, outside of epsilon",
-        ),
+        (["data.pca=10"],
+         "data.pca: statistics of all clients' examples are taken before training, outside of epsilon"),
         (["data.normalize=standard"], "data.normalize: statistics of all clients' examples are taken before training"),
         (["data.pca=10", "data.fit_on={public: 500}"], None),
         (["data.normalize=standard", "privacy="], None),
     ],
-)
+)  # fmt: skip
 def test_limits_of_epsilon_are_warned_of_before_the_run(changes, expected):
     warnings = assemble(loads(scenario("{clipping_norm: 1}").to_yaml(), overrides=changes)).warnings
     assert len(warnings) == (expected is not None)

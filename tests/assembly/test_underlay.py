@@ -59,47 +59,24 @@ def test_clients_may_be_listed_drawn_or_counted_by_an_attribute(tmp_path):
     ("underlay", "links", "said"),
     [
         ("{kind: fat_tree, ports: 5}", "{}", r"underlay.ports: expected an even number, found 5; half of the ports"),
-        (
-            "{latency: 1 ms}",
-            "{}",
-            r"underlay.kind: expected star, two_level, fat_tree, graph or graphml, found",
-        ),
+        ("{latency: 1 ms}", "{}", r"underlay.kind: expected star, two_level, fat_tree, graph or graphml, found"),
         ("{kind: star, latency: -1 ms}", "{}", r"underlay.latency: expected a time >= 0, found '-1 ms'"),
         ("{kind: star, servers: [hub]}", "{}", r"underlay: the server is attached to the node 'hub', which the graph"),
-        (
-            "{kind: star}",
-            "{sharing: fifo}",
-            r"links.sharing: expected fair over an underlay, found 'fifo'; leave",
-        ),
-        (
-            "{kind: star, clients: {kind: nodes, nodes: [switch0]}}",
-            "{}",
-            r"underlay.clients.nodes: expected a node for each of clients.count, which is 6, found 1 nodes; a client "
-            r"that is not attached",
-        ),
-        (
-            "{kind: star, clients: {kind: nodes, nodes: [core, core, core, core, core, swich1]}}",
-            "{}",
-            r"underlay: client 5 is attached to the node 'swich1', which the graph does not have.*'switch1'",
-        ),
-        (
-            "{kind: star, clients: {kind: attribute}}",
-            "{}",
-            r"underlay.clients.name: expected nodes whose clients add up to clients.count, which is 6, found 0",
-        ),
-        (
-            "{kind: graph, nodes: 4, graph: {kind: regular, degree: 4}}",
-            "{}",
-            r"underlay.graph.degree: expected fewer than nodes, which is 4, found 4",
-        ),
-        (
-            "{kind: graph, nodes: 40, graph: {kind: erdos_renyi, probability: 0.001}}",
-            "{}",
-            r"underlay.graph: erdos_renyi of 40 clients .* was not connected",
-        ),
+        ("{kind: star}", "{sharing: fifo}", r"links.sharing: expected fair over an underlay, found 'fifo'; leave"),
+        ("{kind: star, clients: {kind: nodes, nodes: [switch0]}}", "{}",
+         r"underlay.clients.nodes: expected a node for each of clients.count, which is 6, found 1 nodes; a client "
+         r"that is not attached"),
+        ("{kind: star, clients: {kind: nodes, nodes: [core, core, core, core, core, swich1]}}", "{}",
+         r"underlay: client 5 is attached to the node 'swich1', which the graph does not have.*'switch1'"),
+        ("{kind: star, clients: {kind: attribute}}", "{}",
+         r"underlay.clients.name: expected nodes whose clients add up to clients.count, which is 6, found 0"),
+        ("{kind: graph, nodes: 4, graph: {kind: regular, degree: 4}}", "{}",
+         r"underlay.graph.degree: expected fewer than nodes, which is 4, found 4"),
+        ("{kind: graph, nodes: 40, graph: {kind: erdos_renyi, probability: 0.001}}", "{}",
+         r"underlay.graph: erdos_renyi of 40 clients .* was not connected"),
         ("{kind: graphml, path: nowhere.graphml}", "{}", r"nowhere.graphml: underlay.path: cannot read the file"),
     ],
-)
+)  # fmt: skip
 def test_impossible_underlay_is_rejected_in_one_line(underlay, links, said):
     with pytest.raises(SimflError, match=said) as caught:
         built(underlay, links=links)

@@ -69,18 +69,14 @@ def test_a_run_ends_at_the_first_evaluation_below_the_goal(tmp_path, kind):
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        (
-            {"evaluate": {"every": {"epochs": 1}, "metrics": ["distance"]}},
-            "evaluate.metrics: expected data of known optimum (quadratic, logistic, linear) with the model of that "
-            "kind, found distance with data 'digits' and model 'softmax'; remove it, or choose such data and model",
-        ),
-        (
-            {"stop": {"epochs": 3, "suboptimality": 1e-6}, "evaluate": {"every": {"epochs": 1}}},
-            "stop.suboptimality: expected data of known optimum (quadratic, logistic, linear) with the model of that "
-            "kind, found 1e-06 with data 'digits' and model 'softmax'; remove it, or choose such data and model",
-        ),
+        ({"evaluate": {"every": {"epochs": 1}, "metrics": ["distance"]}},
+         "evaluate.metrics: expected data of known optimum (quadratic, logistic, linear) with the model of that "
+         "kind, found distance with data 'digits' and model 'softmax'; remove it, or choose such data and model"),
+        ({"stop": {"epochs": 3, "suboptimality": 1e-6}, "evaluate": {"every": {"epochs": 1}}},
+         "stop.suboptimality: expected data of known optimum (quadratic, logistic, linear) with the model of that "
+         "kind, found 1e-06 with data 'digits' and model 'softmax'; remove it, or choose such data and model"),
     ],
-)
+)  # fmt: skip
 def test_a_problem_without_a_known_optimum_is_refused(changes, line):
     with pytest.raises(ScenarioError) as caught:
         simfl.load(scenario("quadratic", data={"set": "digits"}, model={"kind": "softmax"}, **changes))

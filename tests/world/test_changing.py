@@ -170,31 +170,19 @@ def test_an_invalid_contact_plan_is_refused(text, said, tmp_path):
     ("topology", "said"),
     [
         ({"kind": "sequence", "graphs": []}, r"topology\.graphs: expected at least one graph, found \[\]"),
-        (
-            {"kind": "sequence", "graphs": [{"from": 1, "graph": "ring"}]},
-            r"graphs\.0\.from: expected 0 s for the fi",
-        ),
-        (
-            {"kind": "sequence", "graphs": [{"graph": "ring"}, {"from": 0, "graph": "star"}]},
-            r"graphs\.1\.from: expected a time after that of the graph before, 0 s, found 0 s; sort them",
-        ),
-        (
-            {"kind": "sequence", "graphs": [{"graph": "ring"}, {"from": 2, "graph": "star"}], "every": 2},
-            r"every: expected a time after the last graph begins, at 2 s",
-        ),
-        (
-            {"kind": "sequence", "graphs": [{"graph": {"kind": "regular", "redraw_every": 1}}]},
-            r"graph\.redraw_every: expected null: one graph, found 1 s",
-        ),
+        ({"kind": "sequence", "graphs": [{"from": 1, "graph": "ring"}]}, r"graphs\.0\.from: expected 0 s for the fi"),
+        ({"kind": "sequence", "graphs": [{"graph": "ring"}, {"from": 0, "graph": "star"}]},
+         r"graphs\.1\.from: expected a time after that of the graph before, 0 s, found 0 s; sort them"),
+        ({"kind": "sequence", "graphs": [{"graph": "ring"}, {"from": 2, "graph": "star"}], "every": 2},
+         r"every: expected a time after the last graph begins, at 2 s"),
+        ({"kind": "sequence", "graphs": [{"graph": {"kind": "regular", "redraw_every": 1}}]},
+         r"graph\.redraw_every: expected null: one graph, found 1 s"),
         ({"kind": "sequence", "graphs": [{"graph": {"kind": "regular", "degree": 9}}]}, r"graphs\.0\.graph\.degree"),
-        (
-            {"kind": "peer_sampling", "peers": 8, "redraw_every": 1},
-            r"topology\.peers: expected fewer than clients",
-        ),
+        ({"kind": "peer_sampling", "peers": 8, "redraw_every": 1}, r"topology\.peers: expected fewer than clients"),
         ({"kind": "peer_sampling"}, r"topology\.redraw_every: "),
         ({"kind": "regular", "redraw_every": 0}, r"topology\.redraw_every: expected a time > 0"),
     ],
-)
+)  # fmt: skip
 def test_an_invalid_schedule_is_refused(topology, said):
     with pytest.raises(ScenarioError, match=said):
         graphs(**topology)

@@ -191,12 +191,8 @@ GML_TWICE = """graph [
         ("ring", 0, {}, r"clients\.count: expected at least 1, found 0"),
         ("ring", 4, {"degree": 2}, r"topology\.degree: kind: ring takes no options"),
         ("regular", 8, {"degre": 3}, r"topology\.degre: kind: regular takes degree only; did you mean 'degree'\?"),
-        (
-            "regular",
-            5,
-            {"degree": 3},
-            r"topology\.degree: expected an even number, .*number of clients, 5, is odd, found 3",
-        ),
+        ("regular", 5, {"degree": 3},
+         r"topology\.degree: expected an even number, .*number of clients, 5, is odd, found 3"),
         ("regular", 4, {"degree": 4}, r"topology\.degree: expected from 1 to 3.*, found 4"),
         ("regular", 8, {"degree": 1}, r"topology\.degree: expected at least 2.*, found 1"),
         ("regular", 10_000, {"degree": 9_000}, r"about 45,000,000 edges.*lower topology\.degree"),
@@ -212,7 +208,7 @@ GML_TWICE = """graph [
         ("tree", 3, {"branching": 0}, r"topology\.branching: expected at least 1, found 0"),
         ("graphml", 3, {}, r"topology\.path: kind: graphml needs it"),
     ],
-)
+)  # fmt: skip
 def test_impossible_graphs_are_refused_in_one_line(kind, num_clients, options, message):
     with pytest.raises(ScenarioError, match=message) as caught:
         build(kind, num_clients, **options)
@@ -222,81 +218,37 @@ def test_impossible_graphs_are_refused_in_one_line(kind, num_clients, options, m
 @pytest.mark.parametrize(
     ("kind", "text", "error", "message"),
     [
-        (
-            "edge_list",
-            "source target latency\n0 1 5 ms\n",
-            DataError,
-            r"graph:2: .* 3 values, as in line 1, found 4, '0 1 5",
-        ),
-        (
-            "edge_list",
-            "a b latency name\n0 1 5 ms\n",
-            DataError,
-            "graph:1: .* as spaces separate values, found name; sep",
-        ),
+        ("edge_list", "source target latency\n0 1 5 ms\n", DataError,
+         r"graph:2: .* 3 values, as in line 1, found 4, '0 1 5"),
+        ("edge_list", "a b latency name\n0 1 5 ms\n", DataError,
+         "graph:1: .* as spaces separate values, found name; sep"),
         ("edge_list", "source,target\n0,1,5\n", DataError, "graph:2: .*expected 2 values, as in line 1, found 3"),
         ("edge_list", "0 1 2\n1 3\n", DataError, "graph:2: .*expected 3 values, as in line 1, found 2.*adjacency_list"),
         ("edge_list", "0 1\n1,2\n", DataError, "graph:2: .*expected two nodes 'a b', found '1,2'"),
         ("edge_list", "a,b\n,c\n", DataError, "graph:2: .*expected two nodes 'a b', found ' c'; name both"),
-        (
-            "edge_list",
-            "u v\na b\nb c\n",
-            ScenarioError,
-            r"has 5 nodes \(u, v, a, b, c\) and clients\.count is 4; if all",
-        ),
-        (
-            "edge_list",
-            "u v\na b\n",
-            ScenarioError,
-            "found 2 separate parts, one of them with the nodes u, v; add edges",
-        ),
+        ("edge_list", "u v\na b\nb c\n", ScenarioError,
+         r"has 5 nodes \(u, v, a, b, c\) and clients\.count is 4; if all"),
+        ("edge_list", "u v\na b\n", ScenarioError,
+         "found 2 separate parts, one of them with the nodes u, v; add edges"),
         ("edge_list", "4 5\n1 2\n2 3\n3 4\n4 1\n1 3\n", DataError, "graph:1: .*found '4 5', the numbers of nodes and"),
-        (
-            "edge_list",
-            "5 5\n2 5\n1 3\n2 4\n3 5\n1 4\n",
-            DataError,
-            "graph:1: .*found '5 5', the numbers of nodes and links",
-        ),
-        (
-            "edge_list",
-            "%%M\n4 4 3\n1 2 .5\n2 3 1\n3 4 1\n",
-            DataError,
-            "graph:2: .*found '4 4 3', the numbers of nodes",
-        ),
-        (
-            "edge_list",
-            "a,b,latency\n0,1,5 ms\n2,3,1 ms\n1,0,7 ms\n",
-            DataError,
-            "graph:4: .*expected the values of link 1 - 0 in line 2, latency 5 ms, found latency 7 ms; keep one",
-        ),
+        ("edge_list", "5 5\n2 5\n1 3\n2 4\n3 5\n1 4\n", DataError,
+         "graph:1: .*found '5 5', the numbers of nodes and links"),
+        ("edge_list", "%%M\n4 4 3\n1 2 .5\n2 3 1\n3 4 1\n", DataError,
+         "graph:2: .*found '4 4 3', the numbers of nodes"),
+        ("edge_list", "a,b,latency\n0,1,5 ms\n2,3,1 ms\n1,0,7 ms\n", DataError,
+         "graph:4: .*expected the values of link 1 - 0 in line 2, latency 5 ms, found latency 7 ms; keep one"),
         ("adjacency_list", "4 5\n2 3\n1 3 4\n1 2 4\n2 3\n", DataError, "graph:1: .*found '4 5', the numbers of nodes"),
-        (
-            "adjacency_list",
-            "0 1 {'w': 1}\n",
-            DataError,
-            "graph:1: .*expected a node and its neighbors 'a b c'.*kind: edge_list",
-        ),
+        ("adjacency_list", "0 1 {'w': 1}\n", DataError,
+         "graph:1: .*expected a node and its neighbors 'a b c'.*kind: edge_list"),
         ("gml", "graph [", DataError, "expected a GML file, found NetworkXError"),
-        (
-            "gml",
-            GML_TWICE,
-            DataError,
-            r"link a - b: expected one latency.*, found latency 5 ms, and latency 6 ms; keep",
-        ),
+        ("gml", GML_TWICE, DataError,
+         r"link a - b: expected one latency.*, found latency 5 ms, and latency 6 ms; keep"),
         ("pajek", "0 1\n", DataError, r"expected a Pajek file with \*Vertices, .*, found none of them"),
         ("pajek", "*Vertices 2\n1 a\n2 b\n*Edgeslist\n1 2\n", DataError, r"expected .*, found \*vertices \*edgeslist"),
-        (
-            "pajek",
-            "*Vertices 2\n1 a\n2 a\n*Edges\n1 2\n",
-            DataError,
-            r"expected 2 vertices, as \*Vertices says, found 1",
-        ),
-        (
-            "pajek",
-            "*Vertices 2\n1 a\n2 b\n*Edges\n1 3\n",
-            DataError,
-            r"expected 2 vertices, as \*Vertices says, found 3",
-        ),
+        ("pajek", "*Vertices 2\n1 a\n2 a\n*Edges\n1 2\n", DataError,
+         r"expected 2 vertices, as \*Vertices says, found 1"),
+        ("pajek", "*Vertices 2\n1 a\n2 b\n*Edges\n1 3\n", DataError,
+         r"expected 2 vertices, as \*Vertices says, found 3"),
         ("pajek", "*Vertices 2\n*Edges\n1 2\n", DataError, "expected a Pajek file, found ValueError"),
         ("edge_list", "0 1\n2 3\n", ScenarioError, "expected a connected graph, found 2 separate parts"),
         ("edge_list", "0 1\n1 2\n", ScenarioError, r"has 3 nodes \(0, 1, 2\) and clients\.count is 4; if all"),
@@ -308,7 +260,7 @@ def test_impossible_graphs_are_refused_in_one_line(kind, num_clients, options, m
         ("graphml", None, DataError, r"graph: topology\.path: cannot read the file: No such file"),
         ("edge_list", None, DataError, r"graph: topology\.path: cannot read the file: No such file"),
     ],
-)
+)  # fmt: skip
 def test_bad_files_are_refused_in_one_line(tmp_path, kind, text, error, message):
     path = tmp_path / "graph"
     if text is not None:

@@ -102,20 +102,14 @@ def test_clients_are_at_the_ends_of_a_graph_or_everywhere():
     [
         (nx.Graph([("a", "b"), ("c", "d")]), ["a"], r"expected a connected graph, found 2 parts"),
         (nx.DiGraph([("a", "b")]), ["a"], r"expected a connected graph, found 2 parts"),
-        (
-            nx.Graph([("a", "b", {"latency": -1.0})]),
-            ["a"],
-            r"edge a - b: latency: expected a finite time >= 0, found -1",
-        ),
-        (
-            nx.Graph([("a", "b", {"bandwidth": 0})]),
-            ["a"],
-            r"edge a - b: bandwidth: expected bytes per second > 0, found 0",
-        ),
+        (nx.Graph([("a", "b", {"latency": -1.0})]), ["a"],
+         r"edge a - b: latency: expected a finite time >= 0, found -1"),
+        (nx.Graph([("a", "b", {"bandwidth": 0})]), ["a"],
+         r"edge a - b: bandwidth: expected bytes per second > 0, found 0"),
         (nx.Graph([("a", "b", {"latency": math.nan})]), ["a"], r"latency: expected a finite time"),
         (nx.Graph([("alpha", "b")]), ["b", "alhpa"], r"client 1 is attached to the node 'alhpa', which .* 'alpha'"),
     ],
-)
+)  # fmt: skip
 def test_an_invalid_underlay_is_refused(graph, attached, said):
     with pytest.raises(ScenarioError, match=said):
         Underlay(graph, attached)

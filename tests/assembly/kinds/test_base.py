@@ -110,24 +110,15 @@ def test_error_of_an_own_algorithm_is_reported_in_one_line():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        (
-            "Named",
-            {"ruel": 1},
-            r"^algorithm\.options: expected one of .* rule, .* found 'ruel'; did you mean 'rule'\?$",
-        ),
+        ("Named", {"ruel": 1},
+         r"^algorithm\.options: expected one of .* rule, .* found 'ruel'; did you mean 'rule'\?$"),
         ("Named", {}, r"^algorithm\.options: expected a value of 'rule', which Named asks for, found nothing; add it$"),
-        (
-            "Mistaken",
-            {"width": 1},
-            r"^algorithm\.options: expected one of depth, the options of Mistaken, found 'width'; did",
-        ),
-        (
-            "Mistaken",
-            {"tape": 1},
-            r"^algorithm\.options: expected one of depth, the options of Mistaken, found 'tape'$",
-        ),
+        ("Mistaken", {"width": 1},
+         r"^algorithm\.options: expected one of depth, the options of Mistaken, found 'width'; did"),
+        ("Mistaken", {"tape": 1},
+         r"^algorithm\.options: expected one of depth, the options of Mistaken, found 'tape'$"),
     ],
-)
+)  # fmt: skip
 def test_wrong_options_are_one_line_before_the_run(name, options, message):
     with pytest.raises(ScenarioError, match=message):
         setup_of({"kind": f"{OWN}:{name}", "options": options})
