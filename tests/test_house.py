@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5293,
     "world": 5308,
 }
-MOST_LINES = {"core": 59636, "all": 90342, "tests": 64128}
+MOST_LINES = {"core": 59636, "all": 90342, "tests": 64026}
 
 
 @dataclass(frozen=True)

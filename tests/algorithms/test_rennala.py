@@ -5,15 +5,11 @@ import pytest
 
 import simfl
 from simfl.errors import ScenarioError
-from simfl.tape import Tape
 from tests.algorithms.test_async_sgd import Script
+from tests.algorithms.test_ringmaster import counted
 from tests.helpers import (
-    NullExecutor,
     batch_gradient,
-    make_algorithm,
     make_problem,
-    make_training,
-    make_world,
 )
 
 
@@ -81,30 +77,6 @@ def test_a_server_optimizer_takes_the_mean_of_the_batch(tmp_path):
     fedavg["server_optimizer"] = "momentum"
     distances.append(simfl.run({**base, "algorithm": fedavg}, out=tmp_path).metrics["distance"].iloc[-1])
     np.testing.assert_allclose(distances, distances[0], rtol=1e-4)
-
-
-def counted(kind, *, until=1.0, allowances=None, **options):
-    """Return an algorithm of two clients with noise, its tally of releases, and its rows."""
-    training = make_training([40] * 2, noise_std=2.0, sampling="shuffle")
-    object.__setattr__(training, "allowances", allowances)
-    tape, rows = Tape(NullExecutor(), max_batch=8), []
-    world = make_world(2, speeds=[1.0, 7.3])
-    algorithm = make_algorithm(kind, world, tape, training, rows.append, **options)
-    algorithm.start()
-    algorithm.clock.run(until)
-    return algorithm, tape.releases, rows
-
-
-def test_discarded_gradients_are_releases_and_stopped_computations_are_not():
-    dropping, releases, _ = counted("rennala", gradients_per_step=2)
-    assert dropping.client_updates[1] == 0
-    assert releases.total(1) == dropping.client_dropped[1] > 10
-    for kind, option in (("rennala", {"gradients_per_step": 2}), ("m_sync_sgd", {"wait_for": 1})):
-        stopping, releases, rows = counted(kind, late="stop", **option)
-        assert (stopping.client_dropped, releases.total(1)) == ([0, 0], 0)
-        assert stopping._draws[1] == 1, "a stopped computation's mini-batch is the next one"
-        assert releases.total(0) - len(rows) in (0, 1), "one may be in the batch"
-        assert releases.refusal is None
 
 
 def test_the_others_step_without_a_client_that_has_spent_its_budget():

@@ -9,12 +9,9 @@ import simfl
 from simfl.errors import ScenarioError
 from simfl.tape import Tape
 from simfl.world.availability import Outage
-from simfl.world.links import LinkModel
 from tests.algorithms.test_async_sgd import Script
 from tests.helpers import (
     NullExecutor,
-    constant,
-    lognormal,
     make_algorithm,
     make_problem,
     make_training,
@@ -58,28 +55,37 @@ def test_ringmaster_equals_the_papers_server(late):
     script.check(script.replay())
 
 
-def counted(late, **world):
+def counted(kind, speeds=(1.0, 7.3), *, allowances=None, **options):
     """Return an algorithm of two clients with noise, its tally of releases, and its rows, after 1 s."""
     training = make_training([40] * 2, noise_std=2.0, sampling="shuffle")
+    object.__setattr__(training, "allowances", allowances)
     tape, rows = Tape(NullExecutor(), max_batch=8), []
-    algorithm = make_algorithm(
-        "ringmaster", make_world(2, **world), tape, training, rows.append, threshold=2, late=late
-    )
+    algorithm = make_algorithm(kind, make_world(2, speeds=list(speeds)), tape, training, rows.append, **options)
     algorithm.start()
     algorithm.clock.run(1.0)
+    assert tape.releases.refusal is None
     return algorithm, tape.releases, rows
 
 
-def test_discarded_gradients_are_releases_and_stopped_computations_are_not():
-    speeds = [1.0, 7.3]
-    dropping, releases, _ = counted("drop", speeds=speeds)
-    assert dropping.client_updates[1] == 0
-    assert releases.total(1) == dropping.client_dropped[1] == int(1.0 / (7.3 * BATCH_S))
-    stopping, releases, rows = counted("stop", speeds=speeds)
-    assert (stopping.client_dropped, releases.total(1), stopping.client_updates[1]) == ([0, 0], 0, 0)
-    assert releases.total(0) == len(rows) > 120
-    assert stopping._draws[1] == 1, "a stopped computation's mini-batch is the next one"
-    assert releases.refusal is None
+@pytest.mark.parametrize(
+    ("kind", "options"), [("ringmaster", {"threshold": 2}), ("rennala", {"gradients_per_step": 2})]
+)
+def test_discarded_gradients_are_releases(kind, options):
+    algorithm, releases, _ = counted(kind, **options)
+    assert algorithm.client_updates[1] == 0
+    assert releases.total(1) == algorithm.client_dropped[1] == int(1.0 / (7.3 * BATCH_S))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("ringmaster", {"threshold": 2}), ("rennala", {"gradients_per_step": 2}), ("m_sync_sgd", {"wait_for": 1})],
+)
+def test_stopped_computations_are_no_releases(kind, options):
+    algorithm, releases, rows = counted(kind, late="stop", **options)
+    assert (algorithm.client_dropped, releases.total(1), algorithm.client_updates[1]) == ([0, 0], 0, 0)
+    assert algorithm._draws[1] == 1, "a stopped computation's mini-batch is the next one"
+    assert releases.total(0) - len(rows) in (0, 1), "one may be in the batch"
+    assert len(rows) > 100
 
 
 def test_stopped_computations_hold_neither_the_end_of_a_run_nor_memory():
@@ -90,19 +96,6 @@ def test_stopped_computations_hold_neither_the_end_of_a_run_nor_memory():
         assert len(rows) > 110
         assert world.clock.pending < 10
     assert world.clock.now == 2.0
-
-
-def test_clients_that_crash_or_are_offline_while_they_should_stop_go_on():
-    outages = {0: [Outage(0.1, 0.2)], 1: [Outage(0.02, 0.3), Outage(0.5, 0.55, crash=True)]}
-    algorithm, releases, rows = counted(
-        "stop", speeds=[1.0, 1.4], jitter=lognormal(0.5), links=LinkModel(latency=constant(2e-3)), outages=outages
-    )
-    for k in range(2):
-        assert sum(row[1] == k and row[0] > 0.6 for row in rows) > 5
-        parts = algorithm.times.computed_s(k) + algorithm.times.communicated_s(k) + algorithm.times.waited_s(k)
-        assert parts + algorithm.world.availability.offline_s(k, 1.0) == pytest.approx(1.0)
-    assert max(row[4] for row in rows) < 2
-    assert releases.refusal is None
 
 
 @pytest.mark.slow

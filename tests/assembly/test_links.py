@@ -3,7 +3,6 @@ import itertools
 import pytest
 
 from simfl.assembly.links import links_of
-from simfl.assembly.places import Places
 from simfl.errors import DataError
 from simfl.scenario import from_mapping
 from simfl.streams import Streams
@@ -64,17 +63,6 @@ def test_a_wrong_trace_is_one_line(tmp_path, text, message):
 def test_period_shorter_than_a_trace_is_rejected(tmp_path):
     with pytest.raises(DataError, match=r"uplink.every: expected more than 5 s, the last time of .*, found 3 s"):
         trace_of(tmp_path, "time,value\n0,1\n5,2\n", every="3 s")
-
-
-def test_servers_and_shares_are_in_regions():
-    regions = {"names": ["a", "b"], "shares": [0.25, 0.75]}
-    server = {"region": "b", "aggregator_regions": ["a"]}
-    algorithm = {"kind": "async_fl", "aggregators": [2]}
-    places = Places(scenario_of(8, algorithm, regions=regions, server=server), Streams(0))
-    assert sorted(places.regions[k] for k in range(8)) == [0, 0, 1, 1, 1, 1, 1, 1]
-    assert [places.regions[k] for k in (8, 9, 10)] == [1, 0, 1]
-    assert places.of(["a", 5]) == {k for k in range(11) if places.regions[k] == 0} | {5}
-    assert places.of(["server"]) == {8, 9, 10}
 
 
 def test_a_matrix_of_round_trips_in_a_file_is_halved(tmp_path):

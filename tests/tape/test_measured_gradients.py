@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from simfl.models import AbstractModel, build_model
+from simfl.models import AbstractModel
 from simfl.tape import kernels
 from simfl.tape.problem import Measured
 from tests.algorithms.tasks import TASKS, make_task_problem
@@ -86,32 +86,6 @@ def test_each_task_clips_its_gradients_separately(clips):
     norm, share = measured(problem, rows, 1.5)
     assert norm == pytest.approx(np.linalg.norm(np.concatenate(means)), rel=1e-5)
     assert share == pytest.approx(np.mean(longer))
-
-
-def test_one_vs_all_as_one_model_clips_all_tasks_together():
-    problem = make_problem(clipping_norm=1.0)
-    model = build_model("one_vs_all", input_shape=(64,), num_classes=TASKS, intercept=False)
-    problem = dataclasses.replace(problem, model=model, measured=Measured(np.arange(200), 50))
-    params = random_model(640)
-    x, y = problem.data.train_x[:50].astype(np.float64), problem.data.train_y[:50]
-    errors = 1.0 / (1.0 + np.exp(-x @ params.reshape(TASKS, 64).T)) - (y[:, None] == np.arange(TASKS))
-    gradients = (errors[:, :, None] * x[:, None, :]).reshape(50, -1)
-    norm = float(np.median(np.linalg.norm(gradients, axis=1))) * 1.001
-    expected = of_each(gradients, norm)
-    assert 0.0 < expected[1] < 1.0
-    assert measured(problem, [params], norm) == (pytest.approx(expected[0], rel=1e-5), pytest.approx(expected[1]))
-
-
-def test_gradients_of_a_quadratic_point_to_its_points():
-    curvature = tuple(np.linspace(0.5, 2.0, 64))
-    model = build_model("quadratic", input_shape=(64,), num_classes=0, curvature=curvature)
-    problem = dataclasses.replace(make_problem(clipping_norm=1.0, gradient_examples=20), model=model)
-    params = random_model(64)
-    gradients = np.array(curvature) * (params.astype(np.float64) - problem.data.train_x[:20])
-    norm = float(np.median(np.linalg.norm(gradients, axis=1))) * 1.001
-    expected = of_each(gradients, norm)
-    assert 0.0 < expected[1] < 1.0
-    assert measured(problem, [params], norm) == (pytest.approx(expected[0], rel=1e-5), pytest.approx(expected[1]))
 
 
 @dataclasses.dataclass(frozen=True)

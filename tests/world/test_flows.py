@@ -62,25 +62,6 @@ def test_messages_share_what_they_cross_in_the_same_direction():
     assert seen == pytest.approx({0: 2.0, 1: 2.0, 2: 1.0})
 
 
-def test_a_cut_ends_flows_and_frees_their_shares():
-    cuts = Cuts([Cut((frozenset({3}),), 1.25, 4.0)])
-    rows = []
-    network = make_network(underlay=dumbbell(), cuts=cuts, resend_timeout_s=0.5, rows=rows)
-    refusals = []
-    network.clock.call_at(0.5, lambda: network.send(2, 3, MB, lambda: None, lambda: refusals.append(network.clock.now)))
-    seen = {index: time for time, index in deliveries(network, [(0.0, 0, 3, MB), (0.0, 1, 4, MB)])}
-    # From 0.25 half each until 0.75, then a third each until 1.25; the rest of 4's, 7/12 MB, alone.
-    assert seen[1] == pytest.approx(1.25 + 7 / 12)
-    assert seen[0] == pytest.approx(4.0 + 0.25 + 1.0)
-    assert refusals == [1.75]
-    assert [row[5] for row in rows] == [0, 1]
-    assert (network.messages, network.delivered, network.lost, network.in_flight) == (4, 2, 2, 0)
-    # What ends as the cut begins is lost, as with queues; what is still on its way to begin, too.
-    network = make_network(underlay=dumbbell(), cuts=cuts, resend_timeout_s=0.5)
-    seen = deliveries(network, [(0.0, 0, 3, MB), (1.1, 1, 3, MB), (1.1, 3, 2, MB), (1.0, 0, 4, 10)])
-    assert sorted(index for time, index in seen if time >= 4.0) == [0, 1, 2]
-
-
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 10**6),
@@ -141,16 +122,6 @@ def test_transfers_side_by_side_share_the_edges_beneath():
     alone = make_network(bandwidth=MB, uplink=2 * MB)
     assert alone.steady
     assert alone.expected_s(ring, MB) == pytest.approx([1.0] * 6)
-
-
-def test_messages_without_a_common_capacity_take_the_times_of_queues():
-    sends = [(3.0 * i, i % 4, 4 + i % 4, (i + 1) * 1000) for i in range(40)]
-    links = {"bandwidth": 50_000.0, "uplink": 40_000.0, "latency": exponential(0.1)}
-    fair = deliveries(make_network(**links), sends)
-    clock, streams = Clock(), Streams(0)
-    queued = deliveries(Network(clock, LinkModel(**links), 8, streams, Availability(streams)), sends)
-    assert [index for _, index in fair] == [index for _, index in queued]
-    np.testing.assert_allclose([time for time, _ in fair], [time for time, _ in queued], rtol=1e-12)
 
 
 def test_one_pending_call_serves_all_flows():
