@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -32,6 +32,7 @@ from simfl.tape.problem import LearningProblem
 from simfl.tape.recording import Decide, Window
 from simfl.tape.tuning import STEPS
 
+T = TypeVar("T")
 #: Models as linear forms of rows: rows int32 [k, reads] (-1 for none) and coefs f32 [k, reads].
 Forms = tuple[NDArray[np.int32], NDArray[np.float32]]
 
@@ -333,8 +334,7 @@ class Executor:
             bank = self._settings[setting].rows
             return np.array(self._rows(bank, self.bank.places(rows), _coefs_of(coefs, setting)))
 
-        result: NDArray[np.float32] = self._request(task).result()
-        return result
+        return self._request(task).result()
 
     def probe(
         self,
@@ -419,16 +419,14 @@ class Executor:
             same = known is not None and np.array_equal(known[0], rows) and np.array_equal(known[1], own)
             return np.array(known[2] if known is not None and same else self._mean(of, rows, own)[0])
 
-        result: NDArray[np.float32] = self._request(task).result()
-        return result
+        return self._request(task).result()
 
     def zeroed(self, *, setting: int = 0) -> int:
         """Return the number of gradients or updates that were not finite, set to zero.
 
         It counts those of everything submitted before, and waits for it.
         """
-        result: int = self._request(lambda: self._count(self._settings[setting])).result()
-        return result
+        return self._request(lambda: self._count(self._settings[setting])).result()
 
     @property
     def rows_at_a_time(self) -> int:
@@ -444,8 +442,7 @@ class Executor:
         def task() -> NDArray[np.float32]:
             return np.array(self._gather(self._settings[setting].rows, self.bank.places(filled)))[: len(rows)]
 
-        result: NDArray[np.float32] = self._request(task).result()
-        return result
+        return self._request(task).result()
 
     def write(self, rows: NDArray[np.int32], values: NDArray[np.float32], numbers: int, *, setting: int = 0) -> None:
         """Give places in the bank, and values f32 [k, d], to rows that have none.
@@ -480,8 +477,8 @@ class Executor:
             self.__dict__.pop(name, None)
         self._check()
 
-    def _request(self, task: Callable[[], Any]) -> Future[Any]:
-        future: Future[Any] = Future()
+    def _request(self, task: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
 
         def run() -> None:
             try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,29 +133,30 @@ class Journal:
         clipping_norm: float = float("inf"),
     ) -> Future[Evaluation]:
         """See `Executor.evaluate`."""
-        if self._past is not None:
-            future: Future[Evaluation] = Future()
-            future.set_result(_next("evaluations", self._past.evaluations, len(self._evaluations)))
-        else:
-            future = self._executor.evaluate(rows, coefs, clients, clipping_norm)
-        if self._keeps:
-            self._evaluations.append(future)
-        return future
+        past = None if self._past is None else self._past.evaluations
+        return self._later(
+            "evaluations", past, self._evaluations, lambda: self._executor.evaluate(rows, coefs, clients, clipping_norm)
+        )
 
     def look(self, rows: NDArray[np.int32], places: NDArray[np.int64]) -> Future[NDArray[np.float32]]:
-        """As `Executor.look`."""
-        if self._past is not None:
-            future: Future[NDArray[np.float32]] = Future()
-            future.set_result(_next("answers", self._past.answers, len(self._answers)))
-        else:
-            future = self._executor.look(rows, places)
-        if self._keeps:
-            self._answers.append(future)
-        return future
+        """See `Executor.look`."""
+        past = None if self._past is None else self._past.answers
+        return self._later("answers", past, self._answers, lambda: self._executor.look(rows, places))
 
     def zeroed(self) -> int:
         """See `Executor.zeroed`; counted from the beginning of the run."""
         return self._zeroed + self._executor.zeroed()
+
+    def _later(self, what: str, past: Sequence[T] | None, kept: list[Any], ask: Callable[[], Future[T]]) -> Future[T]:
+        """Request what arrives later, or take it from the record."""
+        if past is None:
+            future = ask()
+        else:
+            future = Future()
+            future.set_result(_next(what, past, len(kept)))
+        if self._keeps:
+            kept.append(future)
+        return future
 
     def _answer(self, ask: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         answer = ask() if self._past is None else _next("answers", self._past.answers, len(self._answers))
@@ -232,17 +233,10 @@ class Together:
         if not self._journals[0].replaying:
             self._executor.submit(window)
 
-    def fetch(self, rows: NDArray[np.int32], coefs: NDArray[np.float32]) -> NDArray[np.float32]:
+    def fetch(self, *forms: NDArray[Any]) -> NoReturn:
         """Refuse to show numbers to the world."""
         raise DisagreementError("the parameters of a model")
 
-    def probe(
-        self,
-        rows: NDArray[np.int32],
-        coefs: NDArray[np.float32],
-        clients: NDArray[np.int32],
-        draws: NDArray[np.int32],
-        decide: Decide,
-    ) -> NDArray[Any]:
+    def probe(self, *arguments: Any) -> NoReturn:
         """Refuse to decide by numbers."""
         raise DisagreementError("a decision by numbers")

@@ -182,15 +182,9 @@ def masked(
     """
 
     def kept(
-        params: jax.Array,
-        data: dict[str, jax.Array],
-        ints: jax.Array,
-        position: jax.Array,
-        noise_scale: jax.Array,
-        own_norm: jax.Array | None = None,
-        drawn: jax.Array | None = None,
+        params: jax.Array, data: dict[str, jax.Array], ints: jax.Array, *further: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        total, zeroed = gradient(params, data, ints, position, noise_scale, own_norm, drawn)
+        total, zeroed = gradient(params, data, ints, *further)
         if model.l2:
             total = total + model.l2 * ints[SIZE].astype(jnp.float32) * params
         block = block_of(data["noise_key"], ints[CLIENT], ints[DRAW], blocks)
