@@ -25,7 +25,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 #: A resource counts as contended if its flows could use more than this share of it: sums of floats are not exact.
@@ -78,6 +78,15 @@ class Flow:
         self.tag = 0.0  # not bound: the virtual bytes of its class at which it ends
         self.version = 0  # counts the predictions of its end; only the last one holds
 
+    def left(self, now: float) -> float:
+        """Return its remaining bytes now."""
+        klass = self.klass
+        if self.bound:
+            return max(0.0, self.remaining - self.cap * (now - self.since)) if self.cap < math.inf else 0.0
+        if klass is None:
+            return self.remaining
+        return max(0.0, self.weight * (self.tag - klass.virtual - klass.rate * (now - klass.since)))
+
 
 class _Class:
     """Flows over the same resources; the first `bound` are at their cap.
@@ -103,6 +112,13 @@ class _Class:
         self.virtual += self.rate * (now - self.since)
         self.since = now
 
+    def free(self, flow: Flow) -> None:
+        """Let a flow run at the rate of the class from now on."""
+        flow.bound = False
+        flow.version += 1
+        flow.tag = self.virtual + flow.remaining / flow.weight
+        heapq.heappush(self.heap, (flow.tag, flow.number, flow))
+
     def next(self) -> tuple[float, int, Flow] | None:
         """Return the entry of the first flow to end among those that are not bound."""
         heap = self.heap
@@ -112,6 +128,103 @@ class _Class:
                 return heap[0]
             heapq.heappop(heap)
         return None
+
+
+#: A class, how many of its flows are at their cap, their rates and weights, and the rate of the others.
+_Rate = tuple[_Class, int, float, float, float]
+
+
+def _connected(start: Resource) -> tuple[list[_Class], list[Resource]]:
+    """Return the classes and resources connected with a resource."""
+    resources: dict[Resource, None] = {start: None}
+    classes: dict[_Class, None] = {}
+    waiting = [start]
+    while waiting:
+        for klass in waiting.pop().classes:
+            if klass not in classes:
+                classes[klass] = None
+                for resource in klass.resources:
+                    if resource not in resources:
+                        resources[resource] = None
+                        waiting.append(resource)
+    return list(classes), list(resources)
+
+
+def _moved_level(klass: _Class) -> _Rate:
+    """Return the rate of a class connected with no other, from its last rate on."""
+    capacity = min(resource.capacity for resource in klass.resources)
+    order, bound, rate, weight = klass.order, klass.bound, klass.bound_rate, klass.bound_weight
+    count = len(order)
+
+    def level() -> float:
+        return max(0.0, capacity - rate) / (klass.weight - weight) if bound < count else math.inf
+
+    while bound and (order[bound - 1][0] > level() or (bound == count and rate > capacity)):
+        bound -= 1
+        flow = order[bound][2]
+        rate, weight = (rate - flow.cap, weight - flow.weight) if bound else (0.0, 0.0)
+    while bound < count and order[bound][0] <= level():
+        flow = order[bound][2]
+        rate, weight, bound = rate + flow.cap, weight + flow.weight, bound + 1
+    return klass, bound, rate, weight, level() if bound < count else 0.0
+
+
+def _filled(classes: Sequence[_Class], resources: Sequence[Resource]) -> Iterator[_Rate]:
+    """Yield the rates of several classes by progressive filling."""
+    room = {resource: resource.capacity for resource in resources}
+    count, weight = dict.fromkeys(resources, 0), dict.fromkeys(resources, 0.0)  # of the flows that still rise
+    bound = dict.fromkeys(classes, (0, 0.0, 0.0))  # how many are at their cap, their rates and weights
+    for klass in classes:
+        for resource in klass.resources:
+            count[resource] += len(klass.order)
+            weight[resource] += klass.weight
+    used = (resource for resource in resources if count[resource])
+    shares = [(room[resource] / weight[resource], at, resource) for at, resource in enumerate(used)]
+    caps = [(klass.order[0][0], at, klass) for at, klass in enumerate(classes)]
+    heapq.heapify(shares)
+    heapq.heapify(caps)
+    rising = dict.fromkeys(classes)
+
+    def take(klass: _Class, flows: int, rate: float, together: float) -> None:
+        for resource in klass.resources:
+            room[resource] -= rate
+            count[resource] -= flows
+            weight[resource] -= together
+
+    while rising:
+        _, at, resource = heapq.heappop(shares)
+        if not count[resource]:
+            continue
+        level = max(0.0, room[resource]) / weight[resource]  # it rises as others leave the resource
+        if shares and level > shares[0][0]:
+            heapq.heappush(shares, (level, at, resource))
+            continue
+        at_caps = False
+        while caps and caps[0][0] <= level:
+            _, place, klass = heapq.heappop(caps)
+            if klass not in rising:
+                continue
+            at_caps = True
+            begin, rates, weights = bound[klass]
+            end = bisect_right(klass.order, (level, math.inf))
+            reached = [entry[2] for entry in klass.order[begin:end]]
+            rate, together = sum(flow.cap for flow in reached), sum(flow.weight for flow in reached)
+            take(klass, end - begin, rate, together)
+            bound[klass] = end, rates + rate, weights + together
+            if end < len(klass.order):
+                heapq.heappush(caps, (klass.order[end][0], place, klass))
+            else:
+                del rising[klass]
+                yield klass, *bound[klass], 0.0
+        if at_caps:
+            heapq.heappush(shares, (level, at, resource))
+            continue
+        for klass in resource.classes:
+            if klass in rising:
+                del rising[klass]
+                together = klass.weight - bound[klass][2]
+                take(klass, len(klass.order) - bound[klass][0], together * level, together)
+                yield klass, *bound[klass], level
 
 
 class FairShare:
@@ -182,7 +295,7 @@ class FairShare:
         """Return how long a resource needs for the remaining bytes of its flows."""
         self._at(now)
         self._settle()
-        left = sum(map(self._left, resource.flows))
+        left = sum(flow.left(now) for flow in resource.flows)
         return left / resource.capacity if resource.capacity else (math.inf if left else 0.0)
 
     @property
@@ -277,7 +390,7 @@ class FairShare:
                     del resource.classes[klass]
                 klass.version += 1
             self._dirty.update(dict.fromkeys(klass.resources))
-        flow.remaining = self._left(flow)
+        flow.remaining = flow.left(now)
         if klass is not None:
             klass.weight -= flow.weight
             if flow.bound:
@@ -285,15 +398,6 @@ class FairShare:
                 klass.bound_rate = klass.bound_rate - flow.cap if klass.bound else 0.0
                 klass.bound_weight = klass.bound_weight - flow.weight if klass.bound else 0.0
         flow.klass, flow.bound, flow.since = None, False, now
-
-    def _left(self, flow: Flow) -> float:
-        """Return the remaining bytes of a flow now."""
-        klass, now = flow.klass, self._now
-        if flow.bound:
-            return max(0.0, flow.remaining - flow.cap * (now - flow.since)) if flow.cap < math.inf else 0.0
-        if klass is None:
-            return flow.remaining
-        return max(0.0, flow.weight * (flow.tag - klass.virtual - klass.rate * (now - klass.since)))
 
     def _enter(self, flow: Flow, key: tuple[Resource, ...]) -> None:
         now = self._now
@@ -317,7 +421,7 @@ class FairShare:
             klass.bound_weight += flow.weight
             self._bind(flow)
         else:
-            self._free(flow, klass)
+            klass.free(flow)
         self._dirty.update(dict.fromkeys(key))
 
     def _bind(self, flow: Flow) -> None:
@@ -329,13 +433,6 @@ class FairShare:
             self._say(now, flow)
         elif flow.cap:
             self._say(now + flow.remaining / flow.cap, flow)
-
-    def _free(self, flow: Flow, klass: _Class) -> None:
-        """Let a flow run at the rate of its class from now on."""
-        flow.bound = False
-        flow.version += 1
-        flow.tag = klass.virtual + flow.remaining / flow.weight
-        heapq.heappush(klass.heap, (flow.tag, flow.number, flow))
 
     def _say(self, time: float, owner: Flow | _Class) -> None:
         self._pushed += 1
@@ -349,13 +446,12 @@ class FairShare:
         if self._touched or self._moved:
             self._sort_into_classes()
         while self._dirty:
-            classes, resources = self._connected(next(iter(self._dirty)))
+            classes, resources = _connected(next(iter(self._dirty)))
             for resource in resources:
                 self._dirty.pop(resource, None)
-            if len(classes) == 1:
-                self._move_level(classes[0])
-            elif classes:
-                self._fill(classes, resources)
+            rates = [_moved_level(classes[0])] if len(classes) == 1 else _filled(classes, resources)
+            for klass, bound, bound_rate, bound_weight, rate in rates:
+                self._apply(klass, bound, bound_rate, bound_weight, rate)
 
     def _sort_into_classes(self) -> None:
         moved, self._moved = self._moved, {}
@@ -376,106 +472,16 @@ class FairShare:
                 self._leave(flow)
                 self._enter(flow, key)
 
-    def _connected(self, start: Resource) -> tuple[list[_Class], list[Resource]]:
-        """Return the classes and resources connected with a resource."""
-        resources: dict[Resource, None] = {start: None}
-        classes: dict[_Class, None] = {}
-        waiting = [start]
-        while waiting:
-            for klass in waiting.pop().classes:
-                if klass not in classes:
-                    classes[klass] = None
-                    for resource in klass.resources:
-                        if resource not in resources:
-                            resources[resource] = None
-                            waiting.append(resource)
-        return list(classes), list(resources)
-
-    def _move_level(self, klass: _Class) -> None:
-        """Update the rate of a class connected with no other, from its last rate on."""
-        capacity = min(resource.capacity for resource in klass.resources)
-        order, bound, rate, weight = klass.order, klass.bound, klass.bound_rate, klass.bound_weight
-        count = len(order)
-
-        def level() -> float:
-            return max(0.0, capacity - rate) / (klass.weight - weight) if bound < count else math.inf
-
-        while bound and (order[bound - 1][0] > level() or (bound == count and rate > capacity)):
-            bound -= 1
-            flow = order[bound][2]
-            rate, weight = (rate - flow.cap, weight - flow.weight) if bound else (0.0, 0.0)
-        while bound < count and order[bound][0] <= level():
-            flow = order[bound][2]
-            rate, weight, bound = rate + flow.cap, weight + flow.weight, bound + 1
-        self._apply(klass, bound, rate, weight, level() if bound < count else 0.0)
-
-    def _fill(self, classes: Sequence[_Class], resources: Sequence[Resource]) -> None:
-        """Progressive filling of several classes."""
-        room = {resource: resource.capacity for resource in resources}
-        count, weight = dict.fromkeys(resources, 0), dict.fromkeys(resources, 0.0)  # of the flows that still rise
-        bound = dict.fromkeys(classes, (0, 0.0, 0.0))  # how many are at their cap, their rates and weights
-        for klass in classes:
-            for resource in klass.resources:
-                count[resource] += len(klass.order)
-                weight[resource] += klass.weight
-        used = (resource for resource in resources if count[resource])
-        shares = [(room[resource] / weight[resource], at, resource) for at, resource in enumerate(used)]
-        caps = [(klass.order[0][0], at, klass) for at, klass in enumerate(classes)]
-        heapq.heapify(shares)
-        heapq.heapify(caps)
-        rising = dict.fromkeys(classes)
-
-        def take(klass: _Class, flows: int, rate: float, together: float) -> None:
-            for resource in klass.resources:
-                room[resource] -= rate
-                count[resource] -= flows
-                weight[resource] -= together
-
-        while rising:
-            _, at, resource = heapq.heappop(shares)
-            if not count[resource]:
-                continue
-            level = max(0.0, room[resource]) / weight[resource]  # it rises as others leave the resource
-            if shares and level > shares[0][0]:
-                heapq.heappush(shares, (level, at, resource))
-                continue
-            at_caps = False
-            while caps and caps[0][0] <= level:
-                _, place, klass = heapq.heappop(caps)
-                if klass not in rising:
-                    continue
-                at_caps = True
-                begin, rates, weights = bound[klass]
-                end = bisect_right(klass.order, (level, math.inf))
-                reached = [entry[2] for entry in klass.order[begin:end]]
-                rate, together = sum(flow.cap for flow in reached), sum(flow.weight for flow in reached)
-                take(klass, end - begin, rate, together)
-                bound[klass] = end, rates + rate, weights + together
-                if end < len(klass.order):
-                    heapq.heappush(caps, (klass.order[end][0], place, klass))
-                else:
-                    del rising[klass]
-                    self._apply(klass, *bound[klass], 0.0)
-            if at_caps:
-                heapq.heappush(shares, (level, at, resource))
-                continue
-            for klass in resource.classes:
-                if klass in rising:
-                    del rising[klass]
-                    together = klass.weight - bound[klass][2]
-                    take(klass, len(klass.order) - bound[klass][0], together * level, together)
-                    self._apply(klass, *bound[klass], level)
-
     def _apply(self, klass: _Class, bound: int, bound_rate: float, bound_weight: float, rate: float) -> None:
         """Set the rate of a class, and of flows that have reached or left their cap."""
         now = self._now
         klass.advance(now)
         for _, _, flow in klass.order[klass.bound : bound]:
-            flow.remaining = self._left(flow)
+            flow.remaining = flow.left(now)
             self._bind(flow)
         for _, _, flow in klass.order[bound : klass.bound]:
-            flow.remaining = self._left(flow)
-            self._free(flow, klass)
+            flow.remaining = flow.left(now)
+            klass.free(flow)
         klass.bound, klass.bound_rate, klass.bound_weight, klass.rate = bound, bound_rate, bound_weight, rate
         klass.version += 1
         first = klass.next()

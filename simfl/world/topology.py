@@ -41,6 +41,8 @@ TRIES = 100  # largest number of draws of a random graph until it is connected
 class Others(Sequence[int]):
     """The ids 0..num_clients-1 without one of them, in order, computed on demand."""
 
+    __slots__ = ("_client", "_num_clients")
+
     def __init__(self, client: int, num_clients: int) -> None:
         self._client = client
         self._num_clients = num_clients
@@ -75,32 +77,13 @@ class Others(Sequence[int]):
         return f"<all of 0..{self._num_clients - 1} but {self._client}>"
 
 
-class _Complete(Sequence[Sequence[int]]):
-    """The adjacency of a complete graph, computed on demand."""
-
-    def __init__(self, num_clients: int) -> None:
-        self._num_clients = num_clients
-
-    def __len__(self) -> int:
-        return self._num_clients
-
-    @overload
-    def __getitem__(self, index: int) -> Sequence[int]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Sequence[int]]: ...
-    def __getitem__(self, index: int | slice) -> Sequence[int] | Sequence[Sequence[int]]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(self._num_clients))]
-        return Others(range(self._num_clients)[index], self._num_clients)
-
-
 @dataclass(frozen=True, eq=False)
 class Topology:
     """A connected undirected graph over the clients 0..K-1.
 
     Args:
         kind: the name of its family, used in messages.
-        adjacency: item k holds the sorted ids of client k's neighbors; computed on demand for a complete graph.
+        adjacency: item k holds the sorted ids of client k's neighbors; `Others` for a complete graph.
         unread: the parts of its file that were not read, one phrase each.
         of_links: values of links in its file, (source, target) -> "latency", "bandwidth" or "loss" -> text or number in
             the file, and "line" -> its line in a text file.
@@ -142,7 +125,7 @@ class Topology:
     @property
     def is_complete(self) -> bool:
         """Whether the graph was built as a complete one."""
-        return isinstance(self.adjacency, _Complete)
+        return isinstance(self.adjacency[0], Others)
 
     def neighbors(self, client: int) -> Sequence[int]:
         """Return the sorted ids of the client's neighbors."""
@@ -392,7 +375,10 @@ class Family:
 
 _CORE: dict[str, Family] = {
     "ring": Family("a cycle: every client has two neighbors", lambda count: nx.cycle_graph(count)),
-    "complete": Family("every client is linked with every other", lambda count: Topology("complete", _Complete(count))),
+    "complete": Family(
+        "every client is linked with every other",
+        lambda count: Topology("complete", tuple(Others(client, count) for client in range(count))),
+    ),
     "bipartite": Family("every even client is linked with every odd one", _bipartite),
     "star": Family(
         "client 0 in the center; the others are linked with it only", lambda count: nx.star_graph(count - 1)

@@ -102,8 +102,8 @@ def test_an_empty_flow_takes_no_time_and_one_without_capacity_never_ends():
 def test_flows_that_end_at_one_moment_end_in_the_order_of_beginning_and_are_computed_once(monkeypatch):
     share, server = FairShare(), Resource(1e6)
     computed = []
-    move = FairShare._move_level
-    monkeypatch.setattr(FairShare, "_move_level", lambda self, klass: (computed.append(1), move(self, klass)))
+    apply = FairShare._apply
+    monkeypatch.setattr(FairShare, "_apply", lambda self, *rates: (computed.append(1), apply(self, *rates)))
     for k in range(1000):
         share.begin(0.0, [Resource(1e5), server], 1e3, payload=k)
     assert share.next_s == pytest.approx(1.0)
