@@ -57,7 +57,7 @@ class Plugin:
         rules: modules with subclasses of `simfl.robust.base.AbstractRule` that have a `kind`.
         attacks: modules with subclasses of `simfl.robust.base.AbstractAttack` that have a `kind`.
         compressors: modules with subclasses of `simfl.compression.base.AbstractCompressor` that have a `kind`.
-        commands: the words after `simfl`, such as "live" or "privacy mapa", and the function that runs.
+        commands: the words after `simfl`, such as "live" or "privacy mapa", and the function or the group.
         claims: a kind of `privacy.claim`, and the function that computes the claims of all clients.
         studies: a name for `simfl reproduce`, and a `simfl.studies.papers.Paper`.
     """

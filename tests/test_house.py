@@ -71,12 +71,12 @@ MOST_GUESTS = 3
 #: raises one lowers another, or says why not.
 WEIGHTS = {
     "": 1206,
-    "accounts": 2991,
+    "accounts": 3342,
     "algorithms": 9781,
     "assembly": 4268,
     "attacks": 4745,
     "bench": 1344,
-    "cli": 2051,
+    "cli": 1703,
     "compression": 790,
     "data": 3731,
     "live": 2308,
@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5278,
     "world": 5300,
 }
-MOST_LINES = {"core": 59613, "all": 90319, "tests": 64026}
+MOST_LINES = {"core": 59265, "all": 90322, "tests": 64026}
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ def test_algorithms_do_not_know_what_happens_to_a_sum_or_a_message():
         assert not known or path.stem in SEAMS | KNOW, f"{path.name}: {known}"
 
 
-@pytest.mark.parametrize("code", ["import simfl", "import simfl.cli.app", "import simfl.cli.privacy"])
+@pytest.mark.parametrize("code", ["import simfl", "import simfl.cli.app", "import simfl.accounts.group"])
 def test_nothing_heavy_is_imported_before_it_is_needed(code):
     heavy = {"jax", "numpy", "pandas", "matplotlib", "pyarrow", "scipy", "networkx", "pydantic", "sklearn", "yaml"}
     heavy.add("dp_accounting")

@@ -8,8 +8,8 @@ from typing import Annotated, Any, get_args
 
 from typer import Option
 
-from simfl.cli.privacy import shared
-from simfl.cli.privacy.shared import IN_WORDS, Accountant, Row, assumed, present, sentence, show
+from simfl.accounts import shared
+from simfl.accounts.shared import IN_WORDS, Accountant, Row, assumed, present, sentence, show
 
 _BY = {"renyi": "epsilon, Renyi", "pld": "epsilon, loss distributions", "tightest": "epsilon, tightest"}
 _HOW = {

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from simfl.cli.privacy import shared
-from simfl.cli.privacy.shared import IN_WORDS, Accountant, Row, assumed, present, sentence, show
+from simfl.accounts import shared
+from simfl.accounts.shared import IN_WORDS, Accountant, Row, assumed, present, sentence, show
 
 _BY = {"renyi": "z, Renyi accountant", "pld": "z, loss distributions", "tightest": "z, tightest"}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from simfl.cli.privacy.shared import AsJson, Row, present, show
+from simfl.accounts.shared import AsJson, Row, present, show
 from simfl.cli.shared import Overrides, ScenarioOrRun
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from simfl.cli.privacy.shared import AsJson, Row, assumed, present, show
+from simfl.accounts.shared import AsJson, Row, assumed, present, show
 from simfl.cli.shared import Overrides, ScenarioOrRun
 
 if TYPE_CHECKING:

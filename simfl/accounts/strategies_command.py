@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from simfl.cli.privacy import shared
-from simfl.cli.privacy.shared import present, show
+from simfl.accounts import shared
+from simfl.accounts.shared import present, show
 
 _NEIGHBORS = {"add_or_remove": "a user adds nothing", "replace_one": "a user has other data"}
 

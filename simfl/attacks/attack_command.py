@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Option
 
-from simfl.cli.privacy.shared import AsJson, Row, assumed, present, show
+from simfl.accounts.shared import AsJson, Row, assumed, present, show
 from simfl.cli.shared import Device, Overrides, ScenarioOrRun
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Option
 
-from simfl.cli.privacy.shared import IN_WORDS, AsJson, Row, assumed, present, show
+from simfl.accounts.shared import IN_WORDS, AsJson, Row, assumed, present, show
 from simfl.cli.shared import OneScenario, Overrides
 
 if TYPE_CHECKING:

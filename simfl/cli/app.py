@@ -22,7 +22,7 @@ import typer
 from typer import Option
 
 from simfl import plugins
-from simfl.cli import data, privacy
+from simfl.cli import data
 from simfl.cli.compare import compare
 from simfl.cli.evaluate import evaluate
 from simfl.cli.list import list_
@@ -51,7 +51,6 @@ app = typer.Typer(
 for _function in (run, resume, validate, verify, list_, new, schema, evaluate, plot, sweep, compare, reproduce):
     app.command(_function.__name__.rstrip("_"), cls=Command, help=help_of(_function))(_function)
 app.add_typer(data.app, name="data")
-app.add_typer(privacy.app, name="privacy")
 
 
 #: Commands of earlier versions -> what to use.
@@ -63,11 +62,14 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 @functools.cache
 def command() -> Any:
-    """Return the command line with the commands that plugins add."""
+    """Return the command line with the commands, and groups of them, that plugins add."""
     for words in plugins.names("commands"):
         if " " not in words:
-            function = plugins.load("commands", words)
-            app.command(words, cls=Command, help=help_of(function))(function)
+            added = plugins.load("commands", words)
+            if isinstance(added, typer.Typer):
+                app.add_typer(added, name=words)
+            else:
+                app.command(words, cls=Command, help=help_of(added))(added)
     return typer.main.get_command(app)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.cli.privacy.shared import Arguments, AsJson, ChosenAccountant, OptionsOf, Row, present, show
+from simfl.accounts.shared import Arguments, AsJson, ChosenAccountant, OptionsOf, Row, present, show
 
 if TYPE_CHECKING:
     from simfl.papers.adp2sgd.theory import AccountedView, Theorem2

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simfl.cli.privacy.shared import Arguments, AsJson, ChosenAccountant, ChosenNeighbors, OptionsOf, present, show
+from simfl.accounts.shared import Arguments, AsJson, ChosenAccountant, ChosenNeighbors, OptionsOf, present, show
 
 _THEORY = "simfl.papers.async_fl"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from simfl.cli.privacy.shared import Accountant, Neighbors, Row, show
+from simfl.accounts.shared import Accountant, Neighbors, Row, show
 from simfl.errors import ConditionError
 from simfl.papers.async_fl.privacy import rounds_bound, theorem_3, theorem_3_noise
 from simfl.papers.async_fl.selection import Selection, aggregated_noise, constant_alternative, epsilon_of_sizes

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.cli.privacy.shared import Arguments, AsJson, ChosenAccountant, ChosenNeighbors, OptionsOf, Row, present, show
+from simfl.accounts.shared import Arguments, AsJson, ChosenAccountant, ChosenNeighbors, OptionsOf, Row, present, show
 
 if TYPE_CHECKING:
     from simfl.papers.async_fl.sizes import AbstractSizes

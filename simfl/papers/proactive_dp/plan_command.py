@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfl.cli.privacy.shared import AsJson, Row, assumed, present, show
+from simfl.accounts.shared import AsJson, Row, assumed, present, show
 from simfl.cli.shared import OneScenario, Overrides, write_text
 from simfl.errors import ScenarioError
 from simfl.papers.proactive_dp import graphs

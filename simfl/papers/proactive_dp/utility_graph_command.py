@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfl.cli.privacy.shared import AsJson, Row, present
+from simfl.accounts.shared import AsJson, Row, present
 from simfl.cli.shared import OneScenario, Overrides
 from simfl.papers.proactive_dp import graphs
 

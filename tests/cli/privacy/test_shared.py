@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from simfl.cli.privacy import shared
+from simfl.accounts import shared
 from simfl.errors import ConditionError, ScenarioError
 
 ROWS = (

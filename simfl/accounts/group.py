@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from simfl import plugins
-from simfl.cli.privacy.shared import one_line_errors, with_options
+from simfl.accounts.shared import one_line_errors, with_options
 from simfl.cli.shared import Command, Group, help_of
 
 #: The beginning of this group's commands in `Plugin.commands`.
