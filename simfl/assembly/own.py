@@ -38,13 +38,14 @@ def opened(scenario: Scenario | Mapping[str, Any] | str | Path, own: Own) -> Sce
     """
     if not own.given:
         return scenario if isinstance(scenario, Scenario) else load(scenario)
-    if isinstance(scenario, Scenario):
-        content, source = scenario.given(), scenario.name
-    elif isinstance(scenario, Mapping):
-        content, source = dict(scenario), "scenario"
-    else:
-        content, source = content_of(scenario), str(scenario)
-        content.setdefault("name", name_from(Path(scenario).stem))
+    match scenario:
+        case Scenario():
+            content, source = scenario.given(), scenario.name
+        case Mapping():
+            content, source = dict(scenario), "scenario"
+        case _:
+            content, source = content_of(scenario), str(scenario)
+            content.setdefault("name", name_from(Path(scenario).stem))
     for section, value in own.given.items():
         key, external = EXTERNAL[section]
         fields = content.get(section)

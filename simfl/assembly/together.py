@@ -207,12 +207,13 @@ def _same(one: Any, other: Any) -> bool:
         return True
     if type(one) is not type(other):
         return False
-    if isinstance(one, np.ndarray):
-        return (one.dtype, one.shape) == (other.dtype, other.shape) and np.array_equal(one, other)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+    match one:
+        case np.ndarray():
+            return (one.dtype, one.shape) == (other.dtype, other.shape) and np.array_equal(one, other)
+        case list() | tuple():
+            return len(one) == len(other) and all(map(_same, one, other))
+        case dict():
+            return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
     if dataclasses.is_dataclass(one):
         return _same_but(one, other, set())
     return (isinstance(one, _PLAIN) or callable(one)) and bool(one == other)

@@ -217,32 +217,36 @@ class ByKind:
 
     def _complete(self, data: object, kinds: Mapping[str, type[Config]]) -> Mapping[str, object]:
         """Return the mapping that `data` stands for, with a valid kind in it."""
-        if self.scalar and isinstance(data, (int, float, str) if self.quantities else (int, float)):
-            data = {self.key: self.scalar, "value": data}
-        elif isinstance(data, str):
-            data = {self.key: data}
-        elif self.listed and isinstance(data, list | tuple):
-            data = {self.key: self.listed, "values": data}
-        if not isinstance(data, Mapping):
-            valid = self._valid(kinds)
-            advice = f"write {self.key}: and {'' if self.listed_by else 'one of '}{self._expected(valid)}"
-            expected = f"a mapping with '{self.key}'"
-            if self.number is not None:
-                expected, advice = f"{self.number.expected('a number')} or {self._expected(valid)}", "write one of them"
-            raise invalid(expected, show(data), advice)
+        match data:
+            case str() if not (self.scalar and self.quantities):
+                mapping: Mapping[str, Any] = {self.key: data}
+            case int() | float() | str() if self.scalar:
+                mapping = {self.key: self.scalar, "value": data}
+            case list() | tuple() if self.listed:
+                mapping = {self.key: self.listed, "values": data}
+            case Mapping():
+                mapping = data
+            case _:
+                valid = self._valid(kinds)
+                advice = f"write {self.key}: and {'' if self.listed_by else 'one of '}{self._expected(valid)}"
+                expected = f"a mapping with '{self.key}'"
+                if self.number is not None:
+                    expected = f"{self.number.expected('a number')} or {self._expected(valid)}"
+                    advice = "write one of them"
+                raise invalid(expected, show(data), advice)
         if self.renew is not None:
-            data = self.renew(data)
-        kind = data.get(self.key, self.default)
-        if kind is None:
-            valid = self._valid(kinds)
-            advice = f"add {self.key}: {valid[0]}" if len(valid) == 1 else f"add '{self.key}' with one of them"
-            raise invalid(self._expected(valid), "nothing", advice, (self.key,))
-        if not isinstance(kind, str) or not (self._is_external(kind) or kind in kinds):
-            title = str(kind).casefold()  # as tables show it, such as D-PSGD, which begins the class's docstring
-            meant = next((k for k, m in kinds.items() if (m.__doc__ or "").casefold().startswith(f"{title}: ")), kind)
-            advice = suggestion(meant, kinds, f"see {self.listed_by}" if self.listed_by else "choose one of them")
-            raise invalid(self._expected(self._valid(kinds)), show(kind), advice, (self.key,))
-        return {**data, self.key: kind}
+            mapping = self.renew(mapping)
+        match kind := mapping.get(self.key, self.default):
+            case None:
+                valid = self._valid(kinds)
+                advice = f"add {self.key}: {valid[0]}" if len(valid) == 1 else f"add '{self.key}' with one of them"
+                raise invalid(self._expected(valid), "nothing", advice, (self.key,))
+            case str() if self._is_external(kind) or kind in kinds:
+                return {**mapping, self.key: kind}
+        title = str(kind).casefold()  # as tables show it, such as D-PSGD, which begins the class's docstring
+        meant = next((k for k, m in kinds.items() if (m.__doc__ or "").casefold().startswith(f"{title}: ")), kind)
+        advice = suggestion(meant, kinds, f"see {self.listed_by}" if self.listed_by else "choose one of them")
+        raise invalid(self._expected(self._valid(kinds)), show(kind), advice, (self.key,))
 
 
 def _schema_of(member: type[Config]) -> CoreSchema:
@@ -294,15 +298,17 @@ def content_files(section: Any) -> Iterator[str]:
 
 
 def _named_files(section: Any, of_world: bool) -> Iterator[str]:
-    if isinstance(section, tuple):
-        for item in section:
-            yield from _named_files(item, of_world)
-    elif isinstance(section, Config):
-        for name, field in type(section).model_fields.items():
-            value = getattr(section, name)
-            if isinstance(value, str) and NamesFile(of_world) in file_marks(field):
-                yield value
-            yield from _named_files(value, of_world)
+    match section:
+        case tuple():
+            for item in section:
+                yield from _named_files(item, of_world)
+        case Config():
+            for name, field in type(section).model_fields.items():
+                match value := getattr(section, name):
+                    case str() if NamesFile(of_world) in file_marks(field):
+                        yield value
+                    case _:
+                        yield from _named_files(value, of_world)
 
 
 @dataclass(frozen=True)
@@ -343,7 +349,7 @@ def members_of(annotation: Any) -> tuple[type[Config], ...]:
 
 def variants_of(annotation: Any) -> Any:
     """Return the variants that a base stands for; None for other types."""
-    return vars(annotation).get("variants") if isinstance(annotation, type) else None
+    return getattr(annotation, "__dict__", {}).get("variants")
 
 
 def kind_of(member: type[Config], key: str) -> str:
@@ -379,12 +385,11 @@ class Within:
 
     def integer(self, value: object) -> int:
         """Return `value` as an integer in the range, or reject it."""
-        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        if isinstance(value, bool) or not whole:
+        if not is_number(value) or value % 1 != 0:  # infinity and NaN leave NaN
             raise invalid(self.expected("an integer"), show(value), "write a whole number")
-        if not self.holds(value):  # type: ignore[arg-type]
+        if not self.holds(value):
             raise invalid(self.expected("an integer"), show(value), "choose a value in this range")
-        return int(value)  # type: ignore[call-overload,no-any-return]
+        return int(value)
 
     def number(self, value: object) -> float:
         """Return `value` as a float in the range, or reject it."""
@@ -432,12 +437,14 @@ def _size(limits: Within) -> BeforeValidator:
 
 
 def _word(value: object) -> str:
-    if isinstance(value, str) and value.strip() and not value.isprintable():
-        raise invalid("a text on one line", show(value), "remove the control characters")
-    if not isinstance(value, str) or not value.strip():
-        advice = "write something" if isinstance(value, str) or value is None else "put it in quotes"
-        raise invalid("a text", show(value), advice)
-    return value
+    match value:
+        case str() if value.strip():
+            if value.isprintable():
+                return value
+            raise invalid("a text on one line", show(value), "remove the control characters")
+        case str() | None:
+            raise invalid("a text", show(value), "write something")
+    raise invalid("a text", show(value), "put it in quotes")
 
 
 def _distinct(noun: str, advice: str) -> AfterValidator:
@@ -458,11 +465,12 @@ def _one_or_each(limits: Within) -> BeforeValidator:
     """Return a check of one number, or a list with one for each client."""
 
     def check(value: object) -> float | tuple[float, ...]:
-        if not isinstance(value, list | tuple):
-            return limits.number(value)
-        if not value:
-            raise invalid("at least one number", "[]", "write one number, or one for each client")
-        return tuple(limits.number(item) for item in value)
+        match value:
+            case []:
+                raise invalid("at least one number", "[]", "write one number, or one for each client")
+            case list() | tuple():
+                return tuple(limits.number(item) for item in value)
+        return limits.number(value)
 
     return BeforeValidator(check)
 
@@ -471,32 +479,40 @@ def auto_or(check: Callable[[object], float], expected: str, noun: str) -> Befor
     """Return a check of "auto" or a number."""
 
     def check_value(value: object) -> object:
-        if value == "auto":
-            return value
-        if isinstance(value, str) or value is None:
-            raise invalid(f"auto or {expected}", show(value), f"write auto or {noun}")
+        match value:
+            case "auto":
+                return value
+            case str() | None:
+                raise invalid(f"auto or {expected}", show(value), f"write auto or {noun}")
         return check(value)
 
     return BeforeValidator(check_value)
 
 
 def _own_name(value: object) -> str:
-    if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise invalid("a name like my_module:my_name", show(value), "write module, colon, name")
-    return value
+    match value:
+        case str() if NAME.fullmatch(value):
+            return value
+    raise invalid("a name like my_module:my_name", show(value), "write module, colon, name")
 
 
 def _frozen(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(_frozen(item) for item in value)
-    return {key: _frozen(item) for key, item in value.items()} if isinstance(value, dict) else value
+    match value:
+        case list() | tuple():
+            return tuple(_frozen(item) for item in value)
+        case dict():
+            return {key: _frozen(item) for key, item in value.items()}
+    return value
 
 
 def hashable(value: Any) -> Any:
     """Return a hashable form of plain values; equal values have equal forms."""
-    if isinstance(value, dict):
-        return frozenset((key, hashable(item)) for key, item in value.items())
-    return tuple(hashable(item) for item in value) if isinstance(value, tuple) else value
+    match value:
+        case dict():
+            return frozenset((key, hashable(item)) for key, item in value.items())
+        case tuple():
+            return tuple(hashable(item) for item in value)
+    return value
 
 
 def _number_or_array(**bounds: float) -> WithJsonSchema:
@@ -505,15 +521,18 @@ def _number_or_array(**bounds: float) -> WithJsonSchema:
 
 
 def _letters(value: object) -> str:
-    if not isinstance(value, str) or len(set(value)) < 2 or len(set(value)) < len(value):
-        raise invalid("two or more characters, each once", show(value), "list each character once")
-    return value
+    match value:
+        case str() if 2 <= len(set(value)) == len(value):
+            return value
+    raise invalid("two or more characters, each once", show(value), "list each character once")
 
 
 def _fraction(value: object) -> object:
     """Return the value of "1/255"; other values unchanged."""
-    match = re.fullmatch(r"\s*([1-9][0-9]{0,8})\s*/\s*([1-9][0-9]{0,8})\s*", value) if isinstance(value, str) else None
-    return value if match is None else int(match[1]) / int(match[2])
+    match value:
+        case str() if ratio := re.fullmatch(r"\s*([1-9][0-9]{0,8})\s*/\s*([1-9][0-9]{0,8})\s*", value):
+            return int(ratio[1]) / int(ratio[2])
+    return value
 
 
 Count = Annotated[int, Within(at_least=1)]

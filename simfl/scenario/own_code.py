@@ -177,16 +177,14 @@ def has_objects(scenario: Any) -> bool:
 
 
 def _named(scenario: Any) -> set[str]:
-    if isinstance(scenario, list | tuple):
-        return set().union(*map(_named, scenario))
-    if not isinstance(scenario, Mapping):
-        return set()
-    modules = {
-        value.partition(":")[0]
-        for key, value in scenario.items()
-        if key in ("kind", "set", "module") and isinstance(value, str) and NAME.fullmatch(value)
-    }
-    return modules.union(*(_named(value) for key, value in scenario.items() if key != "options"))
+    match scenario:
+        case list() | tuple():
+            return set().union(*map(_named, scenario))
+        case Mapping():
+            names = [value for key in ("kind", "set", "module") if NAME.fullmatch(value := str(scenario.get(key)))]
+            modules = {name.partition(":")[0] for name in names}
+            return modules.union(*(_named(value) for key, value in scenario.items() if key != "options"))
+    return set()
 
 
 def source_of(module: str) -> Path | None:
@@ -265,13 +263,14 @@ def _imports(source: bytes, module: str, path: Path) -> list[str]:
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
     names = [package]
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")
-            above = ".".join(parents[: len(parents) - node.level + 1]) if node.level else ""
-            whole = ".".join(filter(None, (above, node.module)))
-            names += [whole, *(f"{whole}.{alias.name}" for alias in node.names)]
+        match node:
+            case ast.Import():
+                names += [alias.name for alias in node.names]
+            case ast.ImportFrom():
+                parents = package.split(".")
+                above = ".".join(parents[: len(parents) - node.level + 1]) if node.level else ""
+                whole = ".".join(filter(None, (above, node.module)))
+                names += [whole, *(f"{whole}.{alias.name}" for alias in node.names)]
     parts = [name.split(".") for name in names if name]
     return list(dict.fromkeys(".".join(part[:count]) for part in parts for count in range(1, len(part) + 1)))
 

@@ -52,30 +52,38 @@ class CrossedSeeds(Config):
 
 
 def _seeds(value: object) -> tuple[int, ...] | int | CrossedSeeds:
-    if isinstance(value, CrossedSeeds):
-        return value
-    if isinstance(value, Mapping):
-        if set(value) != {"world", "learning"}:
+    match value:
+        case CrossedSeeds():
+            return value
+        case Mapping() if set(value) == {"world", "learning"}:
+            return CrossedSeeds(world=_listed(value["world"], "world"), learning=_listed(value["learning"], "learning"))
+        case Mapping():
             advice = "write {world: 5, learning: 5}; the seeds of one of them alone are 1, or a list of one"
             raise invalid("world and learning", show(value), advice)
-        return CrossedSeeds(world=_listed(value["world"], "world"), learning=_listed(value["learning"], "learning"))
     return _listed(value)
 
 
 def _listed(value: object, *at: str) -> tuple[int, ...] | int:
     """Return a number of seeds, or the seeds of a list, in which `0..4` is a range."""
-    if not isinstance(value, list | tuple):
-        return _number(value, at, Within(at_least=1, at_most=MAX_RUNS))
-    seeds: list[int] = []
-    for seed in value:
-        ends = _RANGE.fullmatch(seed) if isinstance(seed, str) else None
-        first, last = (_number(int(end), at) for end in ends.groups()) if ends else [_number(seed, at)] * 2
-        if not first <= last < first + MAX_RUNS:
-            raise invalid(f"a range of at most {MAX_RUNS:,} seeds", show(seed), "write the smaller one first", at)
-        seeds += range(first, last + 1)
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise invalid("different seeds", show(value), "write a number of seeds, or list each once", at)
-    return tuple(seeds)
+    match value:
+        case list() | tuple():
+            seeds = [number for seed in value for number in _range(seed, at)]
+            if not seeds or len(set(seeds)) < len(seeds):
+                raise invalid("different seeds", show(value), "write a number of seeds, or list each once", at)
+            return tuple(seeds)
+    return _number(value, at, Within(at_least=1, at_most=MAX_RUNS))
+
+
+def _range(seed: object, at: Path) -> range:
+    """Return the seeds of an item of a list."""
+    match seed:
+        case str() if ends := _RANGE.fullmatch(seed):
+            first, last = (_number(int(end), at) for end in ends.groups())
+        case _:
+            first = last = _number(seed, at)
+    if not first <= last < first + MAX_RUNS:
+        raise invalid(f"a range of at most {MAX_RUNS:,} seeds", show(seed), "write the smaller one first", at)
+    return range(first, last + 1)
 
 
 def _number(value: object, at: Path, within: Within = _ANY_SEED) -> int:
@@ -104,10 +112,15 @@ def _no_seed(changes: Mapping[str, Any]) -> Mapping[str, Any]:
 def _grid(value: object) -> dict[str, Any]:
     for key, values in _no_seed(_changes(value)).items():
         at = tuple(key.split("."))
-        if not isinstance(values, list | tuple | Mapping) or not values:
-            advice = "write a list of values, or a mapping from labels to values"
-            raise invalid("the values to try", show(values), advice, at)
-        for label in values if isinstance(values, Mapping) else ():
+        match values:
+            case Mapping() if values:
+                labels = values.keys()
+            case list() | tuple() if values:
+                continue
+            case _:
+                advice = "write a list of values, or a mapping from labels to values"
+                raise invalid("the values to try", show(values), advice, at)
+        for label in labels:
             if not label.strip() or not label.isprintable() or len(label) > 60:
                 advice = "it names runs in tables and figures"
                 raise invalid("a label of at most 60 characters", show(label), advice, at)
@@ -115,12 +128,12 @@ def _grid(value: object) -> dict[str, Any]:
 
 
 def _base(value: object) -> str | dict[str, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if not isinstance(value, str) or not value.strip():
-        advice = "name a file, seen from the study's folder, or write the scenario here"
-        raise invalid("a scenario", show(value), advice)
-    return value
+    match value:
+        case Mapping():
+            return dict(value)
+        case str() if value.strip():
+            return value
+    raise invalid("a scenario", show(value), "name a file, seen from the study's folder, or write the scenario here")
 
 
 _OBJECT = WithJsonSchema({"type": "object"})
@@ -253,21 +266,21 @@ def load_study(
     Raises:
         ScenarioError: the study, the base or one of the runs is not valid; one line per problem.
     """
-    if isinstance(path, Mapping):
-        base = path.get("base")
-        given = {**path, "base": base.given()} if isinstance(base, Scenario) else path
-        file, document = FilePath("study"), Document(dict(given), {})
-    else:
-        file = to_path(path, "the path of a study, or a mapping of what would stand in it")
-        document = read(file_text(file, "study"), str(path))
+    file, instead = FilePath("study"), "run it with simfl.run, or write a study with 'base': scenario"
+    match path:
+        case {"base": Scenario() as base, **others}:
+            document = Document({**others, "base": base.given()}, {})
+        case Mapping():
+            document = Document(dict(path), {})
+        case _:
+            file = to_path(path, "the path of a study, or a mapping of what would stand in it")
+            document = read(file_text(file, "study"), str(path))
+            instead = f"run it with 'simfl run {file}', or write a study with base: {file.name}"
     if not isinstance(document.content, dict):
         found = "an empty document" if document.content is None else show(document.content)
         raise ScenarioError(f"{file}: expected key: value pairs, found {found}; a study needs at least base: FILE")
     if "base" not in document.content and "algorithm" in document.content:
-        advice = f"run it with 'simfl run {file}', or write a study with base: {file.name}"
-        if isinstance(path, Mapping):
-            advice = "run it with simfl.run, or write a study with 'base': scenario"
-        raise ScenarioError(f"{file}: {Problem('a study', 'a scenario', advice)}")
+        raise ScenarioError(f"{file}: {Problem('a study', 'a scenario', instead)}")
     content = document.content if seeds is None else {**document.content, "seeds": seeds}
     try:
         study = Study.model_validate({"name": name_from(file.stem), **content})
@@ -350,11 +363,12 @@ class _Planner:
 
     def _seeds(self) -> list[tuple[int, int | None]]:
         """Return the seeds of the world and of learning."""
-        seeds = self.study.seeds
-        if isinstance(seeds, CrossedSeeds):
-            worlds, learning = self._each(seeds.world, "seed"), self._each(seeds.learning, "seed", "learning_seed")
-            return list(itertools.product(worlds, learning))
-        return [(seed, None) for seed in self._each(seeds, "seed")]
+        match self.study.seeds:
+            case CrossedSeeds(world=world, learning=learning):
+                worlds = self._each(world, "seed")
+                return list(itertools.product(worlds, self._each(learning, "seed", "learning_seed")))
+            case seeds:
+                return [(seed, None) for seed in self._each(seeds, "seed")]
 
     def _each(self, seeds: int | tuple[int, ...], *names: str) -> tuple[int, ...]:
         """Return seeds; a number of them begins at the base's of the last name it has."""
@@ -365,7 +379,7 @@ class _Planner:
             value = self.base.get(name)
             for change in self.common:
                 value = change.value if change.path == (name,) else value
-            first = value if isinstance(value, int) and not isinstance(value, bool) else first
+            first = value if type(value) is int else first
         return tuple(range(first, first + seeds))
 
     def _axes(self) -> dict[str, list[_Choice]]:
@@ -452,13 +466,16 @@ def _labels(values: Sequence[Any]) -> list[str]:
     """Return a label for each value of an axis: the value, or a block's kind."""
     labels = []
     for value in values:
-        if isinstance(value, Mapping):
-            by = next((key for key in DISCRIMINATORS if isinstance(value.get(key), str)), None)
-            labels.append(str(value[by]) if by is not None else "block")
-        elif value is None:
-            labels.append("none")
-        elif isinstance(value, float):
-            labels.append(f"{value:g}")
-        else:
-            labels.append(value if isinstance(value, str) else show(value))
+        match value:
+            case Mapping():
+                label = next((value[key] for key in DISCRIMINATORS if isinstance(value.get(key), str)), "block")
+            case None:
+                label = "none"
+            case float():
+                label = f"{value:g}"
+            case str():
+                label = value
+            case _:
+                label = show(value)
+        labels.append(label)
     return [label if labels.count(label) == 1 else f"{label} ({i})" for i, label in enumerate(labels, start=1)]
