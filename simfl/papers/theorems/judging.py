@@ -213,7 +213,7 @@ def drawing_of(*statements: Statement) -> Callable[[Runs], Figure]:
         shown = [(own, problem) for own in statements for problem in own.problems(runs)]
         columns = min(len(shown), 3)
         rows = -(-len(shown) // columns) if shown else 0
-        figure, axes = panels(rows, columns, (3.2 * columns, 2.7 * rows + 0.4))
+        figure, axes = panels(rows, columns, (3.2 * columns, 2.7 * rows + 0.4) if columns > 1 else (4.8, 4.2))
         for axis, (own, problem) in zip(axes.flat, shown, strict=False):
             drawn: list[Floats] = []
             for form, (color, dashes) in zip(own.forms, BOUNDS, strict=False):
@@ -240,8 +240,10 @@ def drawing_of(*statements: Statement) -> Callable[[Runs], Figure]:
             axis.set_title(f"{own.section.title.rpartition(', ')[2]}, {problem}\n{own.quantity}", fontsize=7)
         for axis in list(axes.flat)[len(shown) :]:
             axis.set_visible(False)
-        seen = {name: line for axis in axes.flat for line, name in zip(*axis.get_legend_handles_labels(), strict=True)}
-        figure.legend(seen.values(), seen.keys(), loc="outside upper center", ncols=len(seen) if columns > 1 else 1)
+        pairs = [pair for axis in axes.flat for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
+        first = {name: line for line, name in reversed(pairs)}
+        lines, names = [*first.values()][::-1], [*first][::-1]
+        figure.legend(lines, names, loc="outside upper center", ncols=len(names) if columns > 1 else 1)
         return figure
 
     return draw
