@@ -162,8 +162,8 @@ INTRODUCTION = f"""\
 {NOTE}
 
 After this page you know what holds of the headlines of five papers. A word says it, and a sentence says by how much.
-A paper leaves settings open: "nearest to the paper" is the choice nearest to its text, and "elsewhere" are other
-choices. Where two choices are equally near, "or" stands between their numbers. [The rules](#how-a-claim-is-judged) are
+"Nearest to the paper" is the choice of open settings nearest to its text, and "elsewhere" are other choices. Where two
+choices are equally near, "or" stands between their numbers. [The rules](#how-a-claim-is-judged) are
 below, and [the other studies](reproduction-others.md) on a page.
 """
 RULES = f"""\
@@ -177,6 +177,8 @@ readings may do so by chance. The verdict is one of five words:
 {VERDICTS}
 
 {POWERED}
+Seeds were added up to 200 s of one core a claim. Above that are MAPA's Figure 9 (640 s for L, 1,220 for b, 1,440 for
+δ), Proactive DP's headline (240 s) and Deep-Q's (at least 280 s a reading).
 
 ```sh
 simfl reproduce adp2sgd --quick   # minutes: fewer settings and seeds

@@ -121,12 +121,12 @@ PAPER = Paper(
         "Unequal speeds are log-normal, 0.5. The paper says nothing about speeds; its equation 32 has an intercept, "
         "its code may have none. Both choices were made after Table 3 had been compared with.",
         "In the plain convex case η₀/(1 + β√t) is what the paper's figures have; its Table 1 allows η₀/(1 + βt), too.",
-        "The paper prints no number of Figure 3, and not its powers of i: the rounds are those of its formulas, at "
-        "steps of a quarter. Of its other figures it prints the rounds of Figure 6 alone, 9 and 20.",
+        "The paper prints neither numbers of Figure 3 nor its powers of i: rounds are those of its formulas, at steps "
+        "of a quarter.",
         "Our baselines have the same falling steps and sizes of 500 and 1000 of all clients, 1112 on phishing, and "
         "with privacy sizes of as many rounds. Growing sizes must be more accurate, without privacy by half a point.",
         "On phishing and with LeNet-5 falling steps start from the best of a grid, and constant ones are the best of "
-        "one; the paper searched, too. Its own first steps, 0.1 and 0.15, are in the numbers. The grids were chosen "
+        "one. The paper's first steps, 0.1 and 0.15, are in the numbers. The grids were chosen "
         "after the results from 0.1 were seen.",
         "Figure 9 as in the listing has 30 seeds: 12 had not decided, and before they were run 30 were fixed, which "
         "decide with a probability of 90 %.",

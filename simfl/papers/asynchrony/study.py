@@ -211,7 +211,7 @@ PAPER = Paper(
     },
     deviations=(
         "Claims are of several papers. None of them has these worlds, this data or this model: 1,797 images of digits "
-        "and a network with 2,410 parameters. What is said here holds at this size.",
+        "and a network with 2,410 parameters.",
         f"A ratio of costs of less than {AHEAD:g} counts as no difference.",
         "Secondary settings are simfl's defaults, or those of the page on the study; step sizes alone are tuned.",
     ),

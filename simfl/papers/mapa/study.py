@@ -157,8 +157,8 @@ PAPER = Paper(
         "2 Δ_b/(P(τ+1)) on the squared gradient, the rule is that of the text.",
         "Figure 4 infers single images at LR's first model, from one example's gradient clipped to 1.",
         "Figure 7 is for LR alone, with two or three losses: the paper names none. USPS has too few examples for 1,000 "
-        "servers, which have MNIST. Where ASGD's runs end before they converge, its count is the least that a convex "
-        "loss can need after what they showed.",
+        "servers, which have MNIST. Where ASGD's runs do not converge, its count is the least that a convex loss can "
+        "need.",
         "The testbed of Figures 8 and 9 is a simulated world whose servers differ in speed, with 10,000 updates; the "
         "text does not say how many the paper's had. σ is 30 there, Figure 9's default. ASGD has 20 servers alone.",
     ),

@@ -425,7 +425,7 @@ PAPER = Paper(
         "worker.",
         "Certified is the smaller of the ledger's epsilon and that of the view with all models at which its gradients "
         "were taken; as published takes gradients as fixed, and is not a bound where they depend on earlier messages.",
-        "Reconstruction is of worlds of their own (`scenarios/network_privacy/solved.yaml`): gradients that do not "
-        "change are what El Mrini and others suppose for D-GD; where they change, each is an unknown of its own.",
+        "Reconstruction has worlds of its own (`scenarios/network_privacy/solved.yaml`): gradients do not change, as "
+        "El Mrini and others suppose for D-GD, or each is an unknown.",
     ),
 )  # fmt: skip

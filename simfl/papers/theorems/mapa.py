@@ -34,7 +34,7 @@ PROBLEMS = {
 CONSTANT = ("algorithm.step_size=0.01", "algorithm.smoothness=1", "evaluate.every.updates=50")
 QUADRATIC = ("data={set: quadratic, samples: 1000, dimension: 5, condition_number: 1}", "model=quadratic",
              "privacy.clipping_norm=20", "privacy.epsilon_per_release=10")  # fmt: skip
-NOISES = {"quadratic in 5 dimensions": (), "quadratic in 5 dimensions, ε = 1": ("privacy.epsilon_per_release=1",)}
+NOISES = {"quadratic in 5 dimensions": (), "quadratic in 5 dimensions at ε of 1": ("privacy.epsilon_per_release=1",)}
 """At ε = 10 drawing examples adds most of the variance, at ε = 1 the noise does."""
 
 

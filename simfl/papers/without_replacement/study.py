@@ -758,7 +758,6 @@ PAPER = Paper(
         "Epsilon is that of one task at one node, as the paper counts it; the ledger's is beside it.",
         f"A lead of less than {LEAD:g} points counts as none.",
         "In Algorithm 2 every node acts once per round of a task, as in the listing and in Assumption 2. Other orders "
-        "are readings: the node with the fewest used batches of the task is next, or turns go round, or are drawn. "
-        "There Local steps wait for no other node.",
+        "are readings: the node with the fewest used batches of the task is next, or turns go round, or are drawn.",
     ),
 )  # fmt: skip
