@@ -157,7 +157,7 @@ class Ledger:
         return self._stated(set())
 
     def _stated(self, sizes: set[int]) -> str:
-        """Return the statement on releases whose batches have these sizes; without any, the nominal one."""
+        """Return the statement on batches of these sizes; without any, of the nominal."""
         terms = self.terms
         if self._refusal is not None:
             return f"{NOT_CERTIFIED}{self._refusal}"

@@ -133,7 +133,7 @@ class DiscreteGaussian(CohortGaussian):
 
 
 @dataclass(frozen=True)
-class _Pure(_Clipped):
+class PureLaplace(_Clipped):
     """Laplace noise: one release on data that is not sampled has a pure epsilon > 0.
 
     Under replace_one the noise is twice as large.
@@ -150,7 +150,7 @@ class _Pure(_Clipped):
 
 
 @dataclass(frozen=True)
-class LaplaceL2(_Pure):
+class LaplaceL2(PureLaplace):
     """Noise of density ~ exp(-epsilon ||x|| / Delta), Delta the L2 sensitivity.
 
     Its norm is about d Delta / epsilon: sqrt(d) Delta / epsilon on each coordinate.
@@ -162,7 +162,7 @@ class LaplaceL2(_Pure):
 
 
 @dataclass(frozen=True)
-class Laplace(_Pure):
+class Laplace(PureLaplace):
     """Independent Laplace noise on every coordinate of the sum.
 
     It needs the L1 sensitivity. For vectors clipped in L2 norm that is sqrt(d) C (||x||_1 <= sqrt(d) ||x||_2), or 2
@@ -177,25 +177,6 @@ class Laplace(_Pure):
     def scale(self, size: int) -> float:
         """Return sqrt(d) Delta / epsilon, with Delta the L2 sensitivity."""
         return math.sqrt(size) * self.sensitivity / self.epsilon_per_release
-
-
-@dataclass(frozen=True)
-class LaplaceL2RadiusOnly(_Pure):
-    """The noise of the MAPA paper's code: an exponential norm, a random direction.
-
-    It is not private for more than one parameter; see `simfl.privacy.noise.laplace_l2_radius_only` and
-    `simfl.papers.mapa.theory.radius_only_delta`. `neighbors` and `epsilon_per_release` are those of the paper's claim.
-    """
-
-    neighbors: Neighbors = "replace_one"
-
-    kind = "laplace_l2_radius_only"
-    summary = "the noise of the MAPA paper's code, whose norm is one-dimensional: not private, never certified"
-    sampler = "laplace_l2_radius_only"
-    refusal = (
-        "noise with a one-dimensional norm is not private for more than one parameter: its density has no bound at the "
-        "true gradient; use mechanism: laplace_l2"
-    )
 
 
 @dataclass(frozen=True)
@@ -228,7 +209,6 @@ _CORE: tuple[type[AbstractMechanism], ...] = (
     DiscreteGaussian,
     LaplaceL2,
     Laplace,
-    LaplaceL2RadiusOnly,
     UnclippedGaussian,
 )
 

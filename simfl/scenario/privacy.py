@@ -572,23 +572,6 @@ class Laplace(Accounted):
     )
 
 
-class LaplaceL2RadiusOnly(MechanismConfig):
-    """The noise of the MAPA paper's code: not private, never certified.
-
-    Its norm has a one-dimensional distribution.
-    """
-
-    each = ("epsilon_per_release",)
-    second_moment = "paper"
-    mechanism: Literal["laplace_l2_radius_only"] = variant("laplace_l2_radius_only")
-    clipping_norm: FixedNorm = option(1.0, "C, the bound on the L2 norm of each example's gradient")
-    epsilon_per_release: PositiveEach = option(
-        1.0, "epsilon that the paper claims for one release, one for all clients or one for each"
-    )
-    neighbors: Neighbors = option("replace_one", "the neighboring relation of the claim")
-    noise_on: NoiseOn = "all"
-
-
 class OnePassGaussian(MechanismConfig):
     """Gaussian noise on the mean gradient, for examples that are used once.
 
@@ -655,8 +638,7 @@ class UnclippedGaussian(MechanismConfig):
 
 
 CORE = (
-    Gaussian | GaussianUpdate | CohortGaussian | DiscreteGaussian | LaplaceL2 | Laplace | LaplaceL2RadiusOnly
-    | OnePassGaussian | UnclippedOnePass | UnclippedGaussian
+    Gaussian | GaussianUpdate | CohortGaussian | DiscreteGaussian | LaplaceL2 | Laplace | OnePassGaussian | UnclippedOnePass | UnclippedGaussian
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from simfl.papers.mapa.printed import LaplaceL2RadiusOnly
 from simfl.privacy.accounting import Release, delta_of
 from simfl.privacy.mechanisms import (
     MECHANISMS,
@@ -14,7 +15,6 @@ from simfl.privacy.mechanisms import (
     GaussianUpdate,
     Laplace,
     LaplaceL2,
-    LaplaceL2RadiusOnly,
     UnclippedGaussian,
 )
 from simfl.privacy.noise import SAMPLERS, unit_std
@@ -36,7 +36,7 @@ def clipped_sum(gradients, clipping_norm):
 def test_each_kind_has_its_name_in_scenarios():
     assert list(MECHANISMS) == [
         "gaussian", "gaussian_update", "gaussian_cohort", "discrete_gaussian", "laplace_l2", "laplace",
-        "laplace_l2_radius_only", "gaussian_unclipped", "laplace_l2_radius_only_mean",
+        "gaussian_unclipped", "laplace_l2_radius_only", "laplace_l2_radius_only_mean",
     ]  # fmt: skip
     for kind, mechanism in MECHANISMS.items():
         assert mechanism.kind == kind
@@ -86,7 +86,7 @@ def test_unclipped_noise_has_the_given_deviation():
 
 def test_uncertified_mechanisms_give_a_reason():
     refusals = {kind: mechanism.refusal for kind, mechanism in MECHANISMS.items() if mechanism.refusal}
-    assert list(refusals) == ["laplace_l2_radius_only", "gaussian_unclipped", "laplace_l2_radius_only_mean"]
+    assert list(refusals) == ["gaussian_unclipped", "laplace_l2_radius_only", "laplace_l2_radius_only_mean"]
     assert "not private for more than one parameter" in refusals["laplace_l2_radius_only"]
     assert "gradients are not clipped" in refusals["gaussian_unclipped"]
     of_clients = [kind for kind, mechanism in MECHANISMS.items() if mechanism.unit == "client"]

@@ -267,7 +267,7 @@ SMALL, LARGE = "sizes of 50", "large constant sizes"
 
 
 def _saving(runs: Runs, kind: str, strongly: str = STRONGLY, plain: str = PLAIN) -> Iterator[Reading]:
-    """Judge whether a kind of growing sizes saves rounds, in both problems of a data set."""
+    """Judge whether growing sizes save rounds in both problems of a data set."""
     for setting in dict.fromkeys(cell[2:5] for cell in runs.cells(GROWING, strongly)):
         for rule, (against, sizes) in itertools.product((ROOT, STEEP), {SMALL: (FIRST,), LARGE: LARGE_FIXED}.items()):
             starts = (strongly, STEEP, *setting), (plain, rule, *setting)

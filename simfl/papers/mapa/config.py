@@ -1,4 +1,4 @@
-"""AUDP and MAPA: the sections of a scenario."""
+"""AUDP, MAPA and the noise of its code: the sections of a scenario."""
 
 from __future__ import annotations
 
@@ -11,13 +11,30 @@ from pydantic import Field
 from simfl.scenario.algorithms.base import Sections
 from simfl.scenario.algorithms.served import ServedSgd
 from simfl.scenario.fields import Count, Flag, NonNegative, OpenShare, Positive, PositiveEach, Settled, option, variant
-from simfl.scenario.privacy import FixedNorm, LaplaceL2RadiusOnly
+from simfl.scenario.privacy import FixedNorm, MechanismConfig, Neighbors, NoiseOn
 from simfl.scenario.problems import Problem
 from simfl.scenario.schedules import StepSize
 from simfl.scenario.seams import Uses
 
 _REASON = "its step sizes are made for plain SGD; use async_sgd with server_optimizer"
 _PLAIN = {"optimizer": _REASON, "server_optimizer": _REASON}
+
+
+class LaplaceL2RadiusOnly(MechanismConfig):
+    """The noise of the MAPA paper's code: not private, never certified.
+
+    Its norm has a one-dimensional distribution.
+    """
+
+    each = ("epsilon_per_release",)
+    second_moment = "paper"
+    mechanism: Literal["laplace_l2_radius_only"] = variant("laplace_l2_radius_only")
+    clipping_norm: FixedNorm = option(1.0, "C, the bound on the L2 norm of each example's gradient")
+    epsilon_per_release: PositiveEach = option(
+        1.0, "epsilon that the paper claims for one release, one for all clients or one for each"
+    )
+    neighbors: Neighbors = option("replace_one", "the neighboring relation of the claim")
+    noise_on: NoiseOn = "all"
 
 
 class LaplaceL2RadiusOnlyMean(LaplaceL2RadiusOnly):

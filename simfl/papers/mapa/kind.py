@@ -13,10 +13,10 @@ from typing import Any, cast
 from simfl.assembly.kinds.served import ServedSgdKind
 from simfl.assembly.setup import Setup
 from simfl.papers.mapa import theory as mapa
-from simfl.papers.mapa.config import Audp, Mapa
+from simfl.papers.mapa.config import Audp, LaplaceL2RadiusOnly, Mapa
 from simfl.papers.mapa.mapa import StageRule
 from simfl.scenario import Scenario
-from simfl.scenario.privacy import LaplaceL2, LaplaceL2RadiusOnly
+from simfl.scenario.privacy import LaplaceL2
 from simfl.scenario.schedules import ConstantStep, Schedule
 
 #: Number of updates for which stages are planned if the run ends at a time: more than any run makes.

@@ -1,4 +1,6 @@
-"""Line 5 of MAPA's listing as printed: the mean of a batch is clipped.
+"""The noise of the MAPA paper's code, on clipped gradients and on a clipped mean.
+
+Line 5 of the listing as printed clips the mean of a batch:
 
     g <- g / max(1, ||g|| / (b dS/2)),   noise of scale dS/epsilon
 
@@ -10,7 +12,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simfl.privacy.mechanisms import LaplaceL2RadiusOnly
+from simfl.privacy.accounting import Neighbors
+from simfl.privacy.mechanisms import PureLaplace
+
+
+@dataclass(frozen=True)
+class LaplaceL2RadiusOnly(PureLaplace):
+    """The noise of the MAPA paper's code: an exponential norm, a random direction.
+
+    It is not private for more than one parameter; see `simfl.privacy.noise.laplace_l2_radius_only` and
+    `simfl.papers.mapa.theory.radius_only_delta`. `neighbors` and `epsilon_per_release` are those of the paper's claim.
+    """
+
+    neighbors: Neighbors = "replace_one"
+
+    kind = "laplace_l2_radius_only"
+    summary = "the noise of the MAPA paper's code, whose norm is one-dimensional: not private, never certified"
+    sampler = "laplace_l2_radius_only"
+    refusal = (
+        "noise with a one-dimensional norm is not private for more than one parameter: its density has no bound at the "
+        "true gradient; use mechanism: laplace_l2"
+    )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from simfl.errors import DataError
+from simfl.papers.mapa.printed import LaplaceL2RadiusOnly
 from simfl.papers.mapa.study_runs import (
     ACCURACY,
     AHEAD,
@@ -50,7 +51,7 @@ from simfl.papers.mapa.study_runs import (
     cell_of,
 )
 from simfl.papers.mapa.theory import printed_epsilon
-from simfl.privacy.mechanisms import LaplaceL2, LaplaceL2RadiusOnly
+from simfl.privacy.mechanisms import LaplaceL2
 from simfl.records import Run
 from simfl.records.comparison import median_of
 from simfl.studies.evidence import (
