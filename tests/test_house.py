@@ -72,7 +72,7 @@ MOST_GUESTS = 3
 WEIGHTS = {
     "": 1206,
     "accounts": 3342,
-    "algorithms": 9781,
+    "algorithms": 9783,
     "assembly": 4270,
     "attacks": 4745,
     "bench": 1344,
@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5278,
     "world": 5300,
 }
-MOST_LINES = {"core": 59264, "all": 90362, "tests": 64026}
+MOST_LINES = {"core": 59266, "all": 90364, "tests": 64053}
 
 
 @dataclass(frozen=True)

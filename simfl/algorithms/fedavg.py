@@ -156,23 +156,9 @@ class FedAvg(ServerAlgorithm):
             self.version,
             self.control,
         )
-        model = this.model
         for client in cohort:
             self.busy.add(client)
-
-            def missed(client: int = client) -> None:
-                self._done(client, this, None)
-
-            begins = self.clock.now == 0.0 and self.round_num == 0  # all clients have the initial model
-            shown, refused = (model, missed) if begins else self.channel.down(client, model, missed)
-
-            def begin(client: int = client, shown: Model = shown) -> None:
-                self.clock.start(self.client(client, shown, this), client)
-
-            if begins:
-                begin()
-            else:
-                self.to_client(client, begin, self._message_bytes, refused, shown)
+            self._ask(client, this)
         if self.deadline is not None:
             self.clock.call_last(this.began_s + self.deadline, lambda: self._expire(this))
         if cohort:
@@ -187,6 +173,22 @@ class FedAvg(ServerAlgorithm):
         if this.came or (self.sum.of_none and self.gathering.is_open):
             self._step(this)
             this.came.clear()
+
+    def _ask(self, client: int, this: RoundUnderWay) -> None:
+        """Send a client the model; nothing keeps what undoes a refusal beyond the message."""
+
+        def missed() -> None:
+            self._done(client, this, None)
+
+        if self.clock.now == 0.0 and self.round_num == 0:  # all clients have the initial model
+            self.clock.start(self.client(client, this.model, this), client)
+            return
+        shown, refused = self.channel.down(client, this.model, missed)
+
+        def begin() -> None:
+            self.clock.start(self.client(client, shown, this), client)
+
+        self.to_client(client, begin, self._message_bytes, refused, shown)
 
     def _step(self, this: RoundUnderWay) -> None:
         """Step along the mean of the changes that came."""

@@ -1,6 +1,7 @@
 """Compressed updates to a server, and its models: plain loops, bytes, windows, interruptions, epsilons."""
 
 import dataclasses
+import weakref
 
 import numpy as np
 import pytest
@@ -183,6 +184,32 @@ def test_a_model_that_a_client_misses_is_taken_back():
     assert kept, "a message was refused"
     assert all(kept)
     assert algorithm.updates > 50
+
+
+def test_a_round_keeps_nothing_that_takes_a_message_back_after_it_arrived():
+    """It would keep two models of the last client alive while the others compute."""
+    ways = []
+
+    def prepare(algorithm):
+        shortened = algorithm.channel.down
+
+        def spied(client, model, refused):
+            shown, take_back = shortened(client, model, refused)
+            way = lambda: take_back()  # noqa: E731
+            ways.append(weakref.ref(way))
+            return shown, way
+
+        algorithm.channel.down = spied
+
+    links = LinkModel(latency=exponential(2e-3))
+    training = make_training([EXAMPLES] * CLIENTS, d=D, batch_size=1, step_size=STEP)
+    training = dataclasses.replace(training, compression=CompressionPlan(TopK(0.25), "ef21", 1.0, D, True))
+    tape = Tape(NullExecutor(), window=40, local=True)
+    world = make_world(CLIENTS, links=links, seconds_per_example=1.0)
+    algorithm, _ = run_algorithm("fedavg", world, tape, training, until=1.5 * EXAMPLES, prepare=prepare, fraction=1.0)
+    assert algorithm.round_num == 1
+    assert len(ways) == CLIENTS
+    assert not [way for way in ways if way() is not None], "all messages have arrived"
 
 
 LATE = [
