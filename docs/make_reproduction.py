@@ -332,7 +332,10 @@ def card() -> Iterator[str]:
         scenario = f"[{Path(front.scenario).stem}](scenarios/{front.scenario})"
         figure = f"[figure](docs/{figure_of(name, claims[0])})"
         command = f"`simfl reproduce {argument_of(name)}`"
-        verdicts = ", ".join(f"[**{claim['verdict']}**](docs/{page_of(name)}.md)" for claim in claims)
+        verdicts = ", ".join(
+            f"[**{claim['verdict']}**](docs/{page_of(name)}.md) ({re.findall(r'Figures? [^)]*', claim['claim'])[0]})"
+            for claim in claims
+        )
         yield f"| {link} | `{front.kind}` | {scenario} | {command} | {verdicts} | {figure} |"
 
 

@@ -117,7 +117,8 @@ def test_the_readme_has_a_row_for_each_of_the_five_papers():
     for name, paper in REPRODUCTION["FRONT"].items():
         (row,) = re.findall(rf"^\| .*/{paper.scenario}\).*$", text, re.MULTILINE)
         for claim in REPRODUCTION["headlines_of"](name):
-            assert f"[**{claim['verdict']}**](docs/reproduction-{name}.md)" in row
+            (figures,) = re.findall(r"\((Figures? .*?)\)", claim["claim"])
+            assert f"[**{claim['verdict']}**](docs/reproduction-{name}.md) ({figures})" in row
         assert yaml.safe_load((ROOT / "scenarios" / paper.scenario).read_text())["algorithm"]["kind"] == paper.kind
 
 

@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5278,
     "world": 5300,
 }
-MOST_LINES = {"core": 59266, "all": 90364, "tests": 64053}
+MOST_LINES = {"core": 59266, "all": 90364, "tests": 64054}
 
 
 @dataclass(frozen=True)

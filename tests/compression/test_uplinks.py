@@ -206,7 +206,7 @@ def test_a_round_keeps_nothing_that_takes_a_message_back_after_it_arrived():
     training = dataclasses.replace(training, compression=CompressionPlan(TopK(0.25), "ef21", 1.0, D, True))
     tape = Tape(NullExecutor(), window=40, local=True)
     world = make_world(CLIENTS, links=links, seconds_per_example=1.0)
-    algorithm, _ = run_algorithm("fedavg", world, tape, training, until=1.5 * EXAMPLES, prepare=prepare, fraction=1.0)
+    algorithm, _ = run_algorithm("fedavg", world, tape, training, until=1.5, prepare=prepare, fraction=1.0)
     assert algorithm.round_num == 1
     assert len(ways) == CLIENTS
     assert not [way for way in ways if way() is not None], "all messages have arrived"
