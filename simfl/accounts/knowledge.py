@@ -28,14 +28,31 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from simfl.accounts.exact import PRIME, Residues, residues
 from simfl.errors import ScenarioError
-from simfl.privacy.correlated import Correlation, noise_matrix
+from simfl.privacy.correlated import Correlation, Stream
 from simfl.tape.recording import NOISE_DRAWS, Gradient, Model, Round, Row, Tape
 
 #: Largest number of entries of the matrices in memory: two gigabytes.
 MOST_ENTRIES = 2**28
+
+
+def noise_matrix(
+    correlation: Correlation, releases: Sequence[tuple[int, int]]
+) -> tuple[csr_array, list[tuple[Stream, int, int]]]:
+    """Return the matrix of noise [releases, normals] and the names of its columns.
+
+    It is in units of each client's noise scale. Releases are (client, draw).
+    """
+    column: dict[tuple[Stream, int, int], int] = {}
+    entries: list[tuple[float, int, int]] = []
+    for row, (client, draw) in enumerate(releases):
+        for stream, owner, number, coefficient in correlation.terms(client, draw):
+            entries.append((coefficient, row, column.setdefault((stream, owner, number), len(column))))
+    values, rows, columns = zip(*entries, strict=True) if entries else ((), (), ())
+    return csr_array((values, (rows, columns)), shape=(len(releases), len(column))), list(column)
 
 
 @dataclass(frozen=True)

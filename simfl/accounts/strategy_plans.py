@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from simfl.errors import ScenarioError
 from simfl.privacy import checks
-from simfl.privacy.accounting import Neighbors
+from simfl.privacy.accounting import MOVED, Neighbors
 from simfl.privacy.calibration import noise_multiplier_for
 from simfl.privacy.gaussian import analytic_std
 from simfl.privacy.in_time import Participation
@@ -90,7 +90,7 @@ def strategy_plans(
         checks.unit(fraction=fraction)
         checks.at_least(LEAST_FRACTION, fraction=fraction)
     width = min(bands or 100, min_separation, releases)
-    takes, moved, missing = Participation(min_separation, most), 1.0 if neighbors == "add_or_remove" else 2.0, []
+    takes, moved, missing = Participation(min_separation, most), MOVED[neighbors], []
     plans = []
     for name, made in _strategies(width, buffers, releases, takes):
         if isinstance(made, str):

@@ -79,10 +79,11 @@ def within_budget(setup: Setup, ledger: CohortLedger) -> CohortPlan:
     budget: Any = None if privacy is None else privacy.epsilon_budget  # one number, as users are alike
     if privacy is None or budget is None or privacy.calibrated or plan.rate is None:
         return plan
-    ledger.plan = dataclasses.replace(plan, releases=plan.releases or MOST_RELEASES)
+    most = plan.releases or MOST_RELEASES
+    ledger.plan = dataclasses.replace(plan, releases=most)
     if not ledger.draws_secretly:
         return plan
-    made = ledger.server_releases(budget)
+    made = ledger.lasts(ledger.drawn, budget, most, ledger.drawn_accountant)  # draws are secret: all users share it
     if not made:
         raise ScenarioError(
             f"privacy.epsilon: expected a budget for one release or more, found {budget:g}; raise it, or "

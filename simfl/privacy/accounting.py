@@ -28,7 +28,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -44,6 +44,9 @@ from simfl.privacy.pure import amplified_epsilon, composed_epsilon
 Neighbors = Literal["add_or_remove", "replace_one"]
 Sampling = Literal["poisson", "without_replacement", "one_pass", "none"]
 Accountant = Literal["tightest", "renyi", "pld"]
+
+#: The change of a sum of clipped vectors by neighbors, in clipping norms.
+MOVED: Mapping[Neighbors, float] = {"add_or_remove": 1.0, "replace_one": 2.0}
 
 #: Less noise than the first counts as none; more than the second counts as the second, so that squares stay finite.
 _NO_NOISE, _MOST_NOISE = 1e-100, 1e100

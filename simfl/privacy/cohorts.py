@@ -50,7 +50,7 @@ from simfl.privacy.accounting import Accountant, epsilon_of
 from simfl.privacy.adaptive import AdaptiveNorm
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import AFFORDABLE, NOT_CERTIFIED, OUTSIDE, Composition, Ledger, greatest
+from simfl.privacy.ledger import AFFORDABLE, NOT_CERTIFIED, OUTSIDE, Composition, Ledger
 from simfl.privacy.releases import Promise, Releases, Tally
 from simfl.privacy.strategies import Strategy
 from simfl.privacy.terms import Terms, View
@@ -124,6 +124,11 @@ class CohortPlan:
         return max(self.groups or (0,)) + 1
 
     @property
+    def owned(self) -> str:
+        """What a user is, in words."""
+        return "a client with all its data" if self.users is None else "all its clients with all their data"
+
+    @property
     def share(self) -> float:
         """The expected share of all users in a release, if they are drawn."""
         return (1.0 if self.rate is None else self.rate) / self.turns
@@ -157,6 +162,23 @@ class CohortPlan:
         if members < max(self.parts, self.least):
             raise ValueError(f"a sum of {members} updates: expected at least {max(self.parts, self.least)}")
         return self.noise_scale * math.sqrt(members / self.parts) if self.parts else self.noise_scale
+
+    def view(self, view: str) -> str:
+        """Say what the adversary sees; `view` is what it sees if the server is trusted."""
+        least, parts = self.least, self.parts
+        if not least:
+            return f"central view ({view}; the server itself sees what clients send)"
+        if not parts:
+            return (
+                f"central view ({view}; the server itself sees sums of at least {least} updates, without noise, also "
+                "aborted ones, and parts of a sum whose masks do not connect all users)"
+            )
+        colluding = f", of whom {least - parts} may tell the server their noise and shares" if least > parts else ""
+        return (
+            f"view of the server (sums of at least {least} noisy updates{colluding}, also aborted ones that late "
+            f"answers may unmask, their times, and who takes part when; secure aggregation is simulated in time and "
+            f"bytes, and taken for granted; noise of more than {least} users is not counted)"
+        )
 
 
 #: Largest number of releases that a budget may allow.
@@ -200,6 +222,7 @@ class CohortLedger(Ledger):
     counted_by: ClassVar[type[Tally]] = CohortTally
     #: Whether there is a table of cohorts.
     counts_cohorts: ClassVar[bool] = True
+    closed_form: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -217,11 +240,6 @@ class CohortLedger(Ledger):
     def users(self) -> int:
         """The number of enrolled users."""
         return len(self.plan.clients) or len(self.sizes)
-
-    @property
-    def owned(self) -> str:
-        """What a user is, in words."""
-        return "a client with all its data" if self.plan.users is None else "all its clients with all their data"
 
     def _drawn_level(self, client: int, level: float | None = None) -> float:
         """Return the noise multiplier of a drawn user's part in a sum."""
@@ -275,15 +293,7 @@ class CohortLedger(Ledger):
             )
         return None
 
-    @property
-    def statement(self) -> str:
-        """One line: the meaning of planned releases' epsilon, or why there is none."""
-        return self._statement(None)
-
-    def _said_of(self, releases: Releases) -> str:
-        return self._statement(releases)
-
-    def _statement(self, releases: Releases | None) -> str:
+    def _said_of(self, releases: Releases | None) -> str:
         if self._refusal is not None:
             return f"{NOT_CERTIFIED}{self._refusal}"
         plan = self.plan
@@ -307,30 +317,13 @@ class CohortLedger(Ledger):
             view = f"{shown} that the server releases, their times, and who takes part when"
             made = f"each release that a user is in, in full (q = 1: {reason})"
         return (
-            f"(epsilon, delta = {self.delta:g}) per user ({self.owned}), neighboring data sets by {what} "
-            f"while others take part as they did, {self._view(view)}, {made}, "
+            f"(epsilon, delta = {self.delta:g}) per user ({plan.owned}), neighboring data sets by {what} "
+            f"while others take part as they did, {plan.view(view)}, {made}, "
             f"{super()._accountant if reason is None else self._accountant}{both}; {OUTSIDE}"
         )
 
     #: What is special about releases of drawn users, in words.
     _of_drawn: ClassVar[str] = ""
-
-    def _view(self, view: str) -> str:
-        """Say what the adversary sees; `view` is what it sees if the server is trusted."""
-        least, parts = self.plan.least, self.plan.parts
-        if not least:
-            return f"central view ({view}; the server itself sees what clients send)"
-        if not parts:
-            return (
-                f"central view ({view}; the server itself sees sums of at least {least} updates, without noise, also "
-                "aborted ones, and parts of a sum whose masks do not connect all users)"
-            )
-        colluding = f", of whom {least - parts} may tell the server their noise and shares" if least > parts else ""
-        return (
-            f"view of the server (sums of at least {least} noisy updates{colluding}, also aborted ones that late "
-            f"answers may unmask, their times, and who takes part when; secure aggregation is simulated in time and "
-            f"bytes, and taken for granted; noise of more than {least} users is not counted)"
-        )
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
         """Return the composition of each user's releases."""
@@ -361,8 +354,7 @@ class CohortLedger(Ledger):
 
     def _spent(self, squares: float) -> float:
         """Return epsilon of Gaussian releases in full; `squares` is the sum of z^-2."""
-        moved = 1.0 if self.terms.neighbors == "add_or_remove" else 2.0
-        return gaussian_epsilon(self.delta, moved * math.sqrt(squares))
+        return gaussian_epsilon(self.delta, self.terms.moved * math.sqrt(squares))
 
     def epsilon_as_planned(self, count: int, accountant: Accountant, level: float) -> float:
         """Return a user's epsilon after all planned releases, `count` of them its own."""
@@ -378,14 +370,6 @@ class CohortLedger(Ledger):
         level = self.levels[client] if level is None else level
         return self._spent(count / level**2 if level else math.inf if count else 0.0)
 
-    def server_releases(self, budget: float) -> int:
-        """Return how many of its planned releases the server makes within a budget.
-
-        Draws are secret, so that all users share it.
-        """
-        assert self.plan.releases is not None
-        return self.lasts(self.drawn, budget, self.plan.releases, self.drawn_accountant)
-
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
         """Return the releases in full within each user's budget, at most `most`."""
         most = min(most, MOST_RELEASES)
@@ -399,10 +383,6 @@ class CohortLedger(Ledger):
     @property
     def _accountant(self) -> str:
         return "exact as Gaussian releases"
-
-    def largest(self, releases: Releases) -> float:
-        """Return the largest epsilon over users."""
-        return greatest(self.epsilon(releases))
 
     def kinds(self, releases: Releases) -> list[tuple[int, int, float, float, int]]:
         """Return (client, batch size, sampling rate, level, count) of every kind."""

@@ -21,13 +21,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 Form = Literal["pairwise", "in_time"]
 Stream = Literal["own", "pair"]
@@ -66,30 +63,6 @@ class Correlation(ABC):
     @abstractmethod
     def arrays(self) -> dict[str, Any]:
         """Return the arrays that `simfl.tape.kernels` needs besides keys."""
-
-
-def noise_matrix(
-    correlation: Correlation | None, releases: Sequence[tuple[int, int]]
-) -> tuple[csr_array, list[tuple[Stream, int, int]]]:
-    """Return the matrix of noise [releases, normals] and the names of its columns.
-
-    It is in units of each client's noise scale. Releases are (client, draw); without correlation each has its own
-    noise.
-    """
-    from scipy.sparse import csr_array
-
-    column: dict[tuple[Stream, int, int], int] = {}
-    entries: list[tuple[float, int, int]] = []
-    for row, (client, draw) in enumerate(releases):
-        for stream, owner, number, coefficient in noise_terms(correlation, client, draw):
-            entries.append((coefficient, row, column.setdefault((stream, owner, number), len(column))))
-    values, rows, columns = zip(*entries, strict=True) if entries else ((), (), ())
-    return csr_array((values, (rows, columns)), shape=(len(releases), len(column))), list(column)
-
-
-def noise_terms(correlation: Correlation | None, client: int, draw: int) -> list[NoiseTerm]:
-    """Return the noise terms of a mini-batch; without correlation only its own noise."""
-    return [NoiseTerm("own", client, draw, 1.0)] if correlation is None else correlation.terms(client, draw)
 
 
 @dataclass(frozen=True)

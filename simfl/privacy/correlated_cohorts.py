@@ -122,7 +122,7 @@ class CorrelatedCohortLedger(CohortLedger):
 
     def mu(self, count: int, level: float) -> float:
         """Return the change of all releases by one user, in standard deviations."""
-        moved = self.sensitivity(count) * (1.0 if self.terms.neighbors == "add_or_remove" else 2.0)
+        moved = self.sensitivity(count) * self.terms.moved
         return moved / level if level else math.inf if moved else 0.0
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:

@@ -245,8 +245,7 @@ class DiscreteLedger(CohortLedger):
         assert isinstance(grid, GridSum)
         if squares == 0.0 or math.isinf(squares):
             return squares
-        moved = 1.0 if self.terms.neighbors == "add_or_remove" else 2.0
-        return grid.epsilon(self.delta, squares * level**2, self.plan.parts, moved)
+        return grid.epsilon(self.delta, squares * level**2, self.plan.parts, self.terms.moved)
 
     @property
     def _accountant(self) -> str:

@@ -42,7 +42,7 @@ from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Accountant, Release
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import Composition, Ledger, greatest
+from simfl.privacy.ledger import Composition, Ledger
 from simfl.privacy.releases import Promise, Releases, Tally
 from simfl.privacy.terms import Terms, View
 
@@ -225,6 +225,7 @@ class InTimeLedger(Ledger):
     """
 
     counted_by = InTimeTally
+    closed_form = True
 
     def __init__(
         self,
@@ -255,7 +256,7 @@ class InTimeLedger(Ledger):
     def mu(self, examples: int, level: float, releases: int) -> float:
         """Return the change of a client's releases by neighbors, in standard deviations."""
         takes = participation(self.sampling, examples, self.batch_size, releases)
-        moved = sensitivity(self.noising, releases, takes) * (1.0 if self.terms.neighbors == "add_or_remove" else 2.0)
+        moved = sensitivity(self.noising, releases, takes) * self.terms.moved
         return moved / level if level else math.inf if moved else 0.0
 
     def _spent(self, examples: int, level: float, releases: int) -> float:
@@ -277,10 +278,6 @@ class InTimeLedger(Ledger):
         spent = functools.cache(self._spent)
         totals = map(releases.total, range(len(self.sizes)))
         return np.array([spent(*kind) for kind in zip(self.sizes.tolist(), self.levels, totals, strict=True)])
-
-    def largest(self, releases: Releases) -> float:
-        """Return the largest epsilon over clients."""
-        return greatest(self.epsilon(releases))
 
     def epsilon_after(self, client: int, count: int, accountant: Accountant, level: float | None = None) -> float:
         """Return a client's epsilon after `count` releases at the nominal or given level."""

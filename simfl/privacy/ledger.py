@@ -82,6 +82,8 @@ class Ledger:
     counts_cohorts: ClassVar[bool] = False
     #: The counter of a run's releases.
     counted_by: ClassVar[type[Tally]] = Tally
+    #: Whether each epsilon has a closed form, so that all of them are as cheap as the largest.
+    closed_form: ClassVar[bool] = False
     #: Number of models trained on the same data; their promises have client * tasks + task as the client.
     tasks: int = 1
     #: Hostile clients, which may send their data as they are: they have no epsilon.
@@ -154,7 +156,7 @@ class Ledger:
     @property
     def statement(self) -> str:
         """One line: the meaning of the epsilon, or the reason why there is none."""
-        return self._stated(set())
+        return self._said_of(None)
 
     def _stated(self, sizes: set[int]) -> str:
         """Return the statement on batches of these sizes; without any, of the nominal."""
@@ -230,8 +232,10 @@ class Ledger:
             parts.append(HONEST)
         return "; ".join(parts)
 
-    def _said_of(self, releases: Releases) -> str:
-        """Return the first part of `statement_of`, for releases that are not refused."""
+    def _said_of(self, releases: Releases | None) -> str:
+        """Return the first part of `statement_of`; of planned releases if none are given."""
+        if releases is None:
+            return self._stated(set())
         nominal = {self.batch_size} if any(releases.counts) else set()
         return self._stated(nominal.union(size for kinds in releases.others.values() for size, _ in kinds))
 
@@ -386,7 +390,7 @@ class Ledger:
         """
         if not self.accounts_for(releases):
             return math.nan
-        if self._hides(None) or self.attackers:
+        if self.closed_form or self._hides(None) or self.attackers:
             return greatest(self.epsilon(releases))
         if releases.others or self.by_passes:
             compositions = self.compositions(releases)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from simfl.catalogue import Catalogue, attached
-from simfl.privacy.accounting import Neighbors
+from simfl.privacy.accounting import MOVED, Neighbors
 
 
 class AbstractMechanism(ABC):
@@ -72,7 +72,7 @@ class _Clipped(AbstractMechanism):
     @property
     def sensitivity(self) -> float:
         """Maximum change of the sum by neighbors in L2 norm: C, or 2C if one is replaced."""
-        return self.clipping_norm * (1.0 if self.neighbors == "add_or_remove" else 2.0)
+        return self.clipping_norm * MOVED[self.neighbors]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from simfl.privacy.accounting import Accountant, Neighbors
+from simfl.privacy.accounting import MOVED, Accountant, Neighbors
 
 #: One of the releases that an account of single clients does not count.
 OF_HOLDERS = "what other clients that hold the same example release"
@@ -41,3 +41,8 @@ class Terms:
     uncounted: tuple[str, ...] = ()
     trusts: str | None = None
     disregards: str | None = None
+
+    @property
+    def moved(self) -> float:
+        """The change of a sum by neighbors, in clipping norms."""
+        return MOVED[self.neighbors]

@@ -638,7 +638,8 @@ class UnclippedGaussian(MechanismConfig):
 
 
 CORE = (
-    Gaussian | GaussianUpdate | CohortGaussian | DiscreteGaussian | LaplaceL2 | Laplace | OnePassGaussian | UnclippedOnePass | UnclippedGaussian
+    Gaussian | GaussianUpdate | CohortGaussian | DiscreteGaussian | LaplaceL2 | Laplace
+    | OnePassGaussian | UnclippedOnePass | UnclippedGaussian
 )  # fmt: skip
 
 

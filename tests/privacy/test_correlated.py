@@ -13,7 +13,7 @@ from simfl.accounts.network import network
 from simfl.assembly.assemble import assemble
 from simfl.attacks.audit import Audit
 from simfl.errors import ScenarioError
-from simfl.privacy.correlated import InTime, Pairwise, noise_terms
+from simfl.privacy.correlated import InTime, Pairwise
 from simfl.privacy.in_time import InTimeLedger, noising_coefficients
 from simfl.privacy.noise import gaussian
 from simfl.privacy.releases import Releases
@@ -67,7 +67,7 @@ def test_pairwise_noise_equals_a_plain_loop_and_cancels_in_the_sum():
         np.testing.assert_allclose(row.sum(axis=0), own.sum(axis=0), atol=1e-4)  # shared noise cancels
         for client in range(6):
             of = {"own": problem.keys.noise, "pair": KEY}
-            terms = noise_terms(problem.correlation, client, draw)
+            terms = problem.correlation.terms(client, draw)
             told = sum(one.coefficient * normal(of[one.stream], one.owner, one.draw) for one in terms)
             np.testing.assert_allclose(SCALES[client] * told, expected[client], atol=2e-5)
             size = np.sqrt(sum(one.coefficient**2 for one in terms))
@@ -99,7 +99,7 @@ def test_after_crashes_the_sum_keeps_the_noise_whose_other_end_was_lost():
     assert made[3] < made[0], "a client lost gradients"
     names = Counter()
     for client, draw in released:
-        for one in noise_terms(problem.correlation, client, draw):
+        for one in problem.correlation.terms(client, draw):
             names[one[:3]] += one.coefficient
     left = {name: coefficient for name, coefficient in names.items() if abs(coefficient) > 1e-6}
     pairs = [name for name in left if name[0] == "pair"]
@@ -143,10 +143,9 @@ def test_noise_in_time_equals_a_plain_loop():
             if draw - back >= 0:
                 expected += weight * SCALES[client] * normal(problem.keys.noise, client, draw - back)
         np.testing.assert_allclose(row, expected, atol=2e-5)
-        terms = noise_terms(problem.correlation, client, draw)
+        terms = problem.correlation.terms(client, draw)
         assert terms == [("own", client, draw - back, weights[back]) for back in range(min(4, draw + 1))]
     assert problem.correlation.stretch(0) == pytest.approx(np.sqrt(1 + 0.25 + 1 / 64 + 1 / 16))
-    assert noise_terms(None, 3, 8) == [("own", 3, 8, 1.0)]
 
 
 def test_every_pass_has_the_same_order():
@@ -185,15 +184,15 @@ def test_the_account_of_pairwise_noise_counts_only_own_noise():
     np.testing.assert_allclose(setup.training.noise_std, np.sqrt(1.0 + 2 * 3.0**2))
     assert "own noise alone: all neighbors may tell what they share" in setup.ledger.statement
     for client in range(8):
-        terms = noise_terms(setup.problem.correlation, client, 5)[1:]
+        terms = setup.problem.correlation.terms(client, 5)[1:]
         ends = sorted(setup.topology.neighbors(client))
         assert len(terms) == len(ends) == 2
         for other in ends:
-            (same,) = {one.owner for one in noise_terms(setup.problem.correlation, other, 5)[1:]} & {
+            (same,) = {one.owner for one in setup.problem.correlation.terms(other, 5)[1:]} & {
                 one.owner for one in terms
             }
             here, there = (
-                next(one.coefficient for one in noise_terms(setup.problem.correlation, k, 5)[1:] if one.owner == same)
+                next(one.coefficient for one in setup.problem.correlation.terms(k, 5)[1:] if one.owner == same)
                 for k in (client, other)
             )
             assert here == -there == (6.0 * 0.5 if client < other else -6.0 * 0.5)

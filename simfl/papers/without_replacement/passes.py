@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from simfl.privacy.accounting import Release
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import OUTSIDE, Composition, Ledger, greatest
+from simfl.privacy.ledger import OUTSIDE, Composition, Ledger
 from simfl.privacy.releases import ROUNDING, Promise, Releases, Tally
 from simfl.privacy.shuffled import KnownUses, planned_uses
 from simfl.privacy.terms import Terms, View
@@ -124,6 +124,7 @@ class OnePassLedger(Ledger):
     """
 
     counts_holders: ClassVar[bool] = True
+    closed_form: ClassVar[bool] = True
     counted_by = PassTally
 
     def __init__(
@@ -186,10 +187,6 @@ class OnePassLedger(Ledger):
     def final_epsilon(self, releases: Releases, view: View | None = None) -> NDArray[np.float64]:
         """Return `epsilon`: there is nothing to tighten."""
         return self.epsilon(releases, view)
-
-    def largest(self, releases: Releases) -> float:
-        """Return the largest epsilon over clients."""
-        return greatest(self.epsilon(releases))
 
     def _stated(self, sizes: set[int]) -> str:
         """Return one line that says what the epsilon means and what the paper claims."""
