@@ -114,28 +114,21 @@ dropped counts updates that a server rejected as too stale. exhausted_s is the t
 allow another release; NaN if that never happened.
 """
 
-DEVICE = _schema(device=pa.string())
-"""An additional column of `clients` for devices from a file (`clients.devices`): each client's device name."""
-
-ATTACKER = _schema(attacker=pa.bool_())
-"""An additional column of `clients` where there are `attackers`: whether the client is one."""
-
-
-EARLY = _schema(early=_COUNT)
-"""An additional column of `clients` with `privacy.participation`: updates that came too early for the next sum.
-
-They were thrown away, and are also counted in dropped.
-"""
-
-
 USER = _schema(user=_CLIENT)
 """The additional column of `clients` and `cohorts` with `clients.users`: the user that owns the client."""
 
+OF_CLIENTS = pa.schema([*_schema(device=pa.string(), attacker=pa.bool_(), early=_COUNT), *USER])
+"""Additional columns of `clients` that some scenarios have.
 
-def further_of_clients(devices: bool, attackers: bool, gated: bool = False, owned: bool = False) -> pa.Schema:
-    """Return additional columns of `clients`: of devices, attackers, gates, users."""
-    asked = ((DEVICE, devices), (ATTACKER, attackers), (EARLY, gated), (USER, owned))
-    return pa.schema([field for schema, is_asked in asked if is_asked for field in schema])
+device is the name of the client's device from a file (`clients.devices`). attacker says whether the client is one of
+the `attackers`. early counts updates that came too early for the next sum (`privacy.participation`): they were thrown
+away, and are also counted in dropped. user is that of `USER`.
+"""
+
+
+def further_of_clients(names: Iterable[str]) -> pa.Schema:
+    """Return the additional columns of `clients` with these names, in their order."""
+    return pa.schema([OF_CLIENTS.field(name) for name in names])
 
 
 AGGREGATION = _schema(time_s=_SECONDS, receiver=_CLIENT, sender=_CLIENT, messages=_COUNT, accepted=_REAL)
@@ -376,7 +369,7 @@ def _check_columns(path: Path, actual: pa.Schema, schema: pa.Schema) -> None:
     if missing:
         raise DataError(f"{path}: the table lacks the columns {', '.join(missing)}; run it again")
     for field in actual:
-        source = schema if field.name in schema.names else further_of_clients(True, True, True, True)
+        source = schema if field.name in schema.names else OF_CLIENTS
         expected = source.field(field.name).type if field.name in source.names else pa.float64()
         if field.type != expected:
             raise DataError(

@@ -57,7 +57,7 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     return np.from_dlpack(whole)
 
 
-class TableWriter:
+class TableWriter(contextlib.AbstractContextManager["TableWriter"]):
     """Stream rows into one Parquet file, with bounded memory (`rows_per_chunk`).
 
     As a context manager it closes the table at the end of the block, and aborts if the block raised.
@@ -155,9 +155,6 @@ class TableWriter:
         """Take no more of the rows that several tables share."""
         if self._shared is not None:
             self._shared.leave(self)
-
-    def __enter__(self) -> TableWriter:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

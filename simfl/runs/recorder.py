@@ -79,13 +79,10 @@ class Recorder:
         named = (*setup.model.metric_names, *measured.further)
         adapted = self._plan is not None and self._plan.adaptive is not None
         columns = further_metrics(bool(measured.gradient_examples), named, adapted)
-        further = {"metrics": columns, "client_metrics": DISTANCE}
-        owned = self._plan is not None and self._plan.users is not None
-        asked = setup.devices is not None, setup.training.hostility is not None, self._gated, owned
-        if owned:
+        of_clients = further_of_clients(self._further_of_clients())
+        further = {"metrics": columns, "client_metrics": DISTANCE, "clients": of_clients}
+        if USER.names[0] in of_clients.names:
             further["cohorts"] = USER
-        if any(asked):
-            further["clients"] = further_of_clients(*asked)
         self._tables = {name: folder.table(name, further=further.get(name)) for name in names}
         edges = list(itertools.islice(context.algorithm.pairs(), MOST_EDGES + 1))
         if len(edges) <= MOST_EDGES:
@@ -234,10 +231,7 @@ class Recorder:
                 "epsilon": epsilon,
                 "delta": np.full(count, np.nan if ledger is None else ledger.delta),
                 "exhausted_s": np.array([algorithm.budgets.spent_s.get(k, np.nan) for k in range(count)]),
-                **({} if setup.devices is None else {"device": np.array([device.name for device in setup.devices])}),
-                **self._hostile(),
-                **self._early(),
-                **self._owned(),
+                **self._further_of_clients(),
             }
         )
 
@@ -246,29 +240,20 @@ class Recorder:
         """How a server releases sums of users' updates; None if it does not."""
         return self._context.setup.training.cohorts
 
-    @property
-    def _gated(self) -> bool:
-        """Whether a server enforces how often users take part."""
-        return self._plan is not None and self._plan.gate is not None
-
-    def _owned(self) -> dict[str, NDArray[np.int32]]:
-        """Return the column of `clients` with the user of each, if users are given."""
-        if self._plan is None or self._plan.users is None:
-            return {}
-        return {"user": np.array(self._plan.users, dtype=np.int32)}
-
-    def _early(self) -> dict[str, NDArray[np.int64]]:
-        """Return the column of `clients` with updates that came too early, if any may."""
-        if not self._gated:
-            return {}
-        return {"early": np.array(self._context.algorithm.client_early, dtype=np.int64)}
-
-    def _hostile(self) -> dict[str, NDArray[np.bool_]]:
-        """Return the column of `clients` that marks attackers, if there are any."""
-        training = self._context.setup.training
-        if training.hostility is None:
-            return {}
-        return {"attacker": np.isin(np.arange(len(training.sizes)), list(training.hostility.clients))}
+    def _further_of_clients(self) -> dict[str, NDArray[Any]]:
+        """Return the columns of `clients` that some scenarios add, by name."""
+        context, setup, plan = self._context, self._context.setup, self._plan
+        hostility = setup.training.hostility
+        columns: dict[str, NDArray[Any]] = {}
+        if setup.devices is not None:
+            columns["device"] = np.array([device.name for device in setup.devices])
+        if hostility is not None:
+            columns["attacker"] = np.isin(np.arange(len(setup.training.sizes)), list(hostility.clients))
+        if plan is not None and plan.gate is not None:
+            columns["early"] = np.array(context.algorithm.client_early, dtype=np.int64)
+        if plan is not None and plan.users is not None:
+            columns["user"] = np.array(plan.users, dtype=np.int32)
+        return columns
 
     def abort(self) -> None:
         """Discard the tables."""
