@@ -80,7 +80,7 @@ class FADAS(FedBuff):
         stalest = max(update.staleness for update in buffer)
         late = self.delay_threshold is not None and stalest > self.delay_threshold
         step_size = self.server_step / stalest if late else self.server_step
-        eps, share = self._eps, 1.0 / len(buffer)
+        eps, share = self._eps, 1.0 / released.total
         if self._powers is not None:
             self._powers = self._powers[0] * self._decays[0], self._powers[1] * self._decays[2]
             root = (1.0 - self._powers[1]) ** 0.5

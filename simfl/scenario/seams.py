@@ -65,6 +65,7 @@ CHANNELS: dict[str, Channel] = {
     "models": Channel(why="clients send models for a mean, and schemes to a server are for changes"),
     "corrected": Channel(why="its corrections are differences of whole models that neighbors sent"),
     "two_vectors": Channel(why="its messages have a second vector that corrects the first, and schemes are for one"),
+    "penalties": Channel(why="its penalties are sums of whole changes, of which client and server keep the same"),
     "theory": Channel(why="its constants are those of a theory of whole messages"),
     "sums": Channel(why="its messages are sums of gradients, which algorithm.mask makes shorter"),
 }
@@ -78,6 +79,9 @@ SUMS: dict[str, Sum] = {
     "neighbors": Sum(_MANY | _OWN, _MANY | _OWN),
     "pair": Sum(_OWN, _OWN),
     "personal": Sum(_MANY, _MANY, why_no_noise="its personal models are trained without noise; use fedavg"),
+    "adaptive": Sum(
+        _MANY, _MANY, why_no_noise="no audit hears sums through its steps; use fedbuff with server_optimizer: adam"
+    ),
     "single": Sum(why=_SINGLE, why_no_noise=_GRADIENTS),
     "regions": Sum(why=_SINGLE),
     "gradients": Sum(why="a fast client may have sent most gradients of a step", why_no_noise=_GRADIENTS),
@@ -95,6 +99,7 @@ SUMS: dict[str, Sum] = {
     "signed": Sum(why="its weights may be negative, and a rule's are not"),
     "aged": Sum(why="models count by the age that their senders state"),
     "newest": Sum(why="its weights keep the mean of all models on average, which a rule ends"),
+    "drawn": Sum(why="a client hears a few others that are drawn, and attackers may be most of these"),
     "aggregator": Sum(why="one of the clients aggregates: a rule protects from all but this one"),
     "tracked": Sum(why="its corrections add up to 0 only with plain averages"),
     "parts": Sum(why="a rule compares whole models, of which its messages are fragments"),

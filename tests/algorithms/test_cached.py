@@ -8,6 +8,7 @@ import pytest
 import simfl
 from simfl.algorithms.staleness import StalenessBound
 from simfl.errors import ScenarioError
+from simfl.robust.rules.median import Median
 from tests.algorithms.test_fedbuff import Watched, change
 from tests.helpers import make_problem
 
@@ -84,14 +85,19 @@ def test_ace_equals_a_numpy_server(options):
 
 
 @pytest.mark.parametrize(
-    ("threshold", "corrected"), [(1, True), (1, False), pytest.param(None, True, marks=pytest.mark.slow)]
+    ("threshold", "corrected", "rule"),
+    [(1, True, None), (1, False, Median()), pytest.param(None, True, None, marks=pytest.mark.slow)],
 )
-def test_fadas_equals_a_numpy_server(threshold, corrected):
-    """With the corrections of the authors' program, `update_model_inplace` with `fedams`, or without."""
+def test_fadas_equals_a_numpy_server(threshold, corrected, rule):
+    """With the corrections of the authors' program, `update_model_inplace` with `fedams`, or without.
+
+    A robust rule takes the place of the mean.
+    """
     problem = make_problem(6, local=True)
     options = {"server_step": 0.02, "beta1": 0.8, "beta2": 0.95, "eps": 1e-3, "delay_threshold": threshold}
     options |= {} if corrected else {"bias_correction": False}
-    watched = Watched(problem, "fadas", updates=60, buffer_size=3, staleness_exponent=0.0, noise="client", **options)
+    options |= {"buffer_size": 3, "staleness_exponent": 0.0, "noise": "client"}
+    watched = Watched(problem, "fadas", updates=60, rule=rule, **options)
     buffer, m, v, u, delays = [], 0.0, 0.0, 0.0, set()
 
     def take(w, client, delta, staleness, version):
@@ -99,7 +105,8 @@ def test_fadas_equals_a_numpy_server(threshold, corrected):
         buffer.append((staleness, delta))
         if len(buffer) < 3:
             return w
-        mean, latest = np.mean([delta for _, delta in buffer], axis=0), max(staleness for staleness, _ in buffer)
+        middle = np.mean if rule is None else np.median
+        mean, latest = middle([delta for _, delta in buffer], axis=0), max(staleness for staleness, _ in buffer)
         buffer.clear()
         delays.add(latest)
         m, v = 0.8 * m + 0.2 * mean, 0.95 * v + 0.05 * mean**2

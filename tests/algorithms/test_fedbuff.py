@@ -1,5 +1,7 @@
 """FedBuff: its limits, an independent server in NumPy, what its noise costs, and rough worlds."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -30,13 +32,13 @@ def change(problem, start, client, draw, steps, proximal=0.0):
 class Watched:
     """A run in a rough world, with an ordered record of the models handed out and the updates received."""
 
-    def __init__(self, problem, kind="fedbuff", *, updates, world=None, **options):
+    def __init__(self, problem, kind="fedbuff", *, updates, world=None, rule=None, **options):
         self.events = []
         world = world or make_world(
             6, topology="complete", speeds=[1.0, 1.0, 2.0, 0.5, 3.0, 6.0], jitter=lognormal(0.5), seed=5
         )
         with Lab(problem) as lab:
-            self.training = lab.training(step_size=ETA)
+            self.training = dataclasses.replace(lab.training(step_size=ETA), rule=rule)
             self.algorithm, self.rows = run_algorithm(
                 kind, world, lab.tape, self.training, updates=updates, prepare=self._watch, steps=STEPS, **options
             )

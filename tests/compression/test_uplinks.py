@@ -58,7 +58,7 @@ def played(kind, scheme, compressor, updates, downlink=False, plan=None, **optio
     def gradient(params, client, draw, first, size):
         return (-STEP if local else 1.0) * data.gradient(params, client, draw)
 
-    tape = Tape(NumpyExecutor(D, gradient, seed=SEED), window=40, local=local)
+    tape = Tape(NumpyExecutor(D, gradient, seed=SEED), window=40, local=local, corrected=kind == "ditto")
     initial = np.random.default_rng(2).standard_normal(D).astype(np.float32)
     training = make_training([EXAMPLES] * CLIENTS, d=D, batch_size=1, step_size=STEP, initial=initial)
     compression = CompressionPlan(compressor, scheme, 1.0, D, downlink)
@@ -73,13 +73,18 @@ compressors = pytest.mark.parametrize("compressor", COMPRESSORS.values(), ids=CO
 
 @schemes
 @compressors
-@pytest.mark.parametrize("kind", ["fedavg", "fedbuff"])
+@pytest.mark.parametrize("kind", ["fedavg", "fedbuff", "fednova", "ditto"])
 def test_rounds_are_those_of_the_listing(kind, scheme, compressor):
+    """Changes of FedNova are those of FedAvg if all clients make as many steps, and Ditto's models those of FedAvg.
+
+    Personal models use every other mini-batch.
+    """
     options = {"buffer_size": CLIENTS, "after_update": "wait"} if kind == "fedbuff" else {}
     made, data, model = played(kind, scheme, compressor, 10 * CLIENTS, **options)
     server = Server(scheme, compressor)
     for draw in range(10):
-        decoded = [server.decode(k, -STEP * data.gradient(model, k, draw)) for k in range(CLIENTS)]
+        batch = 2 * draw + 1 if kind == "ditto" else draw
+        decoded = [server.decode(k, -STEP * data.gradient(model, k, batch)) for k in range(CLIENTS)]
         model = model + np.mean(decoded, axis=0)
     np.testing.assert_allclose(made, model, rtol=1e-5, atol=1e-5)
 

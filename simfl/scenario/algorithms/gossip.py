@@ -39,7 +39,7 @@ class Epidemic(AlgorithmConfig):
     It averages its model with those that it hears.
     """
 
-    uses: ClassVar[Uses] = Uses(graph="none", channel="drawn", step="clients")
+    uses: ClassVar[Uses] = Uses(graph="none", channel="drawn", sum="drawn", step="clients")
     fixed: ClassVar[Mapping[str, str]] = GOSSIPED
     kind: Literal["epidemic"] = variant("epidemic")
     peers: Count | None = option(

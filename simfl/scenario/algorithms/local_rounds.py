@@ -182,7 +182,7 @@ class Scaffold(FedAvg):
 class FedDyn(FedAvg):
     """FedDyn: FedAvg with a dynamic penalty for each client."""
 
-    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, channel="own", sum="corrected", gradient="corrected")
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, channel="penalties", sum="corrected", gradient="corrected")
     fixed: ClassVar[Mapping[str, str]] = {
         "optimizer": "its penalties are those of plain steps",
         "server_optimizer": "the server's step is that of the penalty",
@@ -201,7 +201,7 @@ class FedNova(FedAvg):
     A client that would miss the deadline makes fewer steps, so that its update arrives in time.
     """
 
-    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, channel="own", sum="by_steps")
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="by_steps")
     fixed: ClassVar[Mapping[str, str]] = {"optimizer": "its norms of changes are those of plain steps"}
     kind: Literal["fednova"] = variant("fednova")  # type: ignore[assignment]
 
@@ -209,7 +209,7 @@ class FedNova(FedAvg):
 class Ditto(FedAvg):
     """Ditto: FedAvg, and a personal model of each client that is pulled to it."""
 
-    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, channel="own", sum="personal", gradient="corrected")
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="personal", gradient="corrected")
     fixed: ClassVar[Mapping[str, str]] = {"optimizer": "the steps on personal models are plain steps"}
     kind: Literal["ditto"] = variant("ditto")  # type: ignore[assignment]
     personal_pull: Arithmetic[NonNegative] = option(
@@ -350,7 +350,7 @@ class ACE(LocalRoundsConfig):
 class FADAS(UnweightedConfig):
     """FADAS: FedBuff whose server steps by AMSGrad, less far with stale updates."""
 
-    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="corrected")
+    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="adaptive")
     fixed: ClassVar[Mapping[str, str]] = {"server_optimizer": "its server steps by AMSGrad"}
     kind: Literal["fadas"] = variant("fadas")
     server_step: Arithmetic[Positive] = option(1e-3, "eta, step of the server by AMSGrad")
