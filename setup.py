@@ -23,6 +23,7 @@ from setuptools.command.build_py import build_py
 HOT = (
     "simfl/algorithms/adpsgd.py",
     "simfl/algorithms/base.py",
+    "simfl/algorithms/batches.py",
     "simfl/algorithms/decentralized_sgd.py",
     "simfl/algorithms/fedasync.py",
     "simfl/algorithms/fedavg.py",
@@ -34,8 +35,10 @@ HOT = (
     "simfl/algorithms/pairing.py",
     "simfl/algorithms/server.py",
     "simfl/algorithms/staleness.py",
+    "simfl/algorithms/steps.py",
     "simfl/algorithms/sync_sgd.py",
     "simfl/algorithms/times.py",
+    "simfl/algorithms/training.py",
     "simfl/tape/recording.py",
     "simfl/world/compute.py",
     "simfl/world/links.py",

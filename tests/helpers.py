@@ -593,7 +593,7 @@ def run_algorithm(
             world.clock.stop()
             return NEVER
 
-        algorithm.on_mark, algorithm.next_mark = stop, updates
+        algorithm.marks.call, algorithm.marks.next = stop, updates
     algorithm.start()
     world.clock.run(until)
     return algorithm, rows

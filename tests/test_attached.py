@@ -167,11 +167,11 @@ class AloneSGD(Algorithm):
     def client(self, me):
         yield self.world.joined(me)
         while True:
-            gradient = self.gradient(self.models_[me], me)
+            gradient = self.batches.gradient(self.models_[me], me)
             size, step_size = gradient.size, self.step_size()
             if (yield self.compute(me)) is Outcome.GONE:
                 return
-            self.models_[me] = self.descend(me, self.models_[me], gradient, step_size)
+            self.models_[me] = self.descent.step(me, self.models_[me], gradient, step_size)
             self.updated(me, 0, size, step_size)
 """
 

@@ -101,11 +101,11 @@ class AloneSGD(Algorithm):
         """Train."""
         yield self.world.joined(me)
         while True:
-            gradient = self.gradient(self.own[me], me)
+            gradient = self.batches.gradient(self.own[me], me)
             size, step_size = gradient.size, self.step_size() / 2 ** (self.client_updates[me] // self.patience[me])
             if (yield self.compute(me)) is Outcome.GONE:
                 return
-            self.own[me] = self.tape.combine((1.0, self.own[me]), *self.descent(gradient, step_size))
+            self.own[me] = self.tape.combine((1.0, self.own[me]), *self.descent.terms(gradient, step_size))
             self.updated(me, 0, size, step_size)
 ''',
         "simfl/assembly/kinds/alone_sgd.py": '''"""Clients that train alone: passes over the data become updates."""

@@ -46,7 +46,7 @@ class Choco(GraphRounds):
         """Send, compute, wait, mix and step."""
         while True:
             round_num = self._client_round[me]
-            gradient = self.gradient(self.model[me], me)
+            gradient = self.batches.gradient(self.model[me], me)
             message, self.estimate[me] = self.tape.map(self.compress, [self.model[me], self.estimate[me]], outputs=2)
             for neighbor in self.receivers(me, round_num):  # what arrives is the sender's estimate of this round
                 self.send(me, neighbor, round_num, self.estimate[me], self.message_bytes, message)
@@ -62,4 +62,4 @@ class Choco(GraphRounds):
         terms = [(1.0, self.model[me])]
         for weight, estimate in self.received(me, round_num)[1]:
             terms += [(self.gamma * weight, estimate), (-self.gamma * weight, self.estimate[me])]
-        return self.tape.combine(*terms, *self.descent(gradient, step_size))
+        return self.tape.combine(*terms, *self.descent.terms(gradient, step_size))

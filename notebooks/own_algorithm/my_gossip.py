@@ -35,7 +35,7 @@ class FrugalGossip(Algorithm):
         yield self.world.joined(me)
         count = 0
         while True:
-            gradient = self.gradient(self.model[me], me)  # a promise: it is computed later, with many others
+            gradient = self.batches.gradient(self.model[me], me)  # a promise: it is computed later, with many others
             size, read_at = gradient.size, self.updates
             outcome = yield self.compute(me)
             if outcome is Outcome.GONE:
@@ -43,7 +43,7 @@ class FrugalGossip(Algorithm):
             if outcome is Outcome.CRASHED:
                 continue  # the gradient is lost
             step_size = self.step_size()
-            self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
+            self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent.terms(gradient, step_size))
             self.updated(me, self.updates - read_at, size, step_size)
             count += 1
             if count % self.every == 0:

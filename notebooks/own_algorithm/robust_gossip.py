@@ -34,7 +34,7 @@ class RobustGossip(GraphRounds):
         """Send, compute, wait, mix and step."""
         while True:
             round_num = self._client_round[me]
-            gradient = self.gradient(self.model[me], me)
+            gradient = self.batches.gradient(self.model[me], me)
             message = self.model[me]
             if me in self.attackers:
                 (message,) = self.tape.map(self.attack, self.models(), client=me, pads=True)
@@ -44,7 +44,7 @@ class RobustGossip(GraphRounds):
                 return
             step_size, size = self.step_size(), gradient.size
             mixed = self.mix(me, round_num)
-            self.model[me] = self.tape.combine((1.0, mixed), *self.descent(gradient, step_size))
+            self.model[me] = self.tape.combine((1.0, mixed), *self.descent.terms(gradient, step_size))
             self._client_round[me] = round_num + 1
             self.updated(me, 0, size, step_size, round_num=round_num)
 

@@ -73,7 +73,7 @@ class Replay:
             clock.stop()
             return NEVER
 
-        algorithm.on_mark, algorithm.next_mark = on_mark, last_update(stop, algorithm)
+        algorithm.marks.call, algorithm.marks.next = on_mark, last_update(stop, algorithm)
         algorithm.start()
         clock.run(stop.time)
         seen = tape.releases

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from simfl.algorithms.base import Algorithm, Training
+from simfl.algorithms.base import Algorithm
+from simfl.algorithms.training import Training
 from simfl.catalogue import Items
 
 __all__ = ["ALGORITHMS", "Algorithm", "Training"]

@@ -117,6 +117,6 @@ class A2CiD2(ADPSGD):
             self.drop(gradient)
             return
         size, step_size = gradient.size, weight * self.step_size()
-        change = self.tape.combine(*self.descent(gradient, step_size))
+        change = self.tape.combine(*self.descent.terms(gradient, step_size))
         self._add(me, 1.0, 1.0, change)
         self.updated(me, staleness, size, step_size, peer)

@@ -68,7 +68,8 @@ class ACE(LocalRounds):
             young = [one for k, one in cache.latest.items() if k == client or self._read_at[k] >= oldest]
             terms = [(1.0 / len(young), one) for one in young]
         # minus the mean change serves as the gradient
-        self.step_along([(-share, one) for share, one in terms], self.server_step)
+        gradient = [(-share, one) for share, one in terms]
+        self.server_model = self.server_descent.along(self.server_model, gradient, self.server_step)
         self.merged(self.server, self.server_model)
         self.applied()
         self.updated(client, update.staleness, update.examples, update.step_size)

@@ -111,14 +111,14 @@ class ADPSGD(OwnUpdates):
         while True:
             if self.waits and not (yield from self.may_read(me)):
                 return
-            gradient = self.gradient(self.present(me), me)
+            gradient = self.batches.gradient(self.present(me), me)
             self._read_at[me] = self.updates
             outcome = yield self.compute(me)
             if outcome is not DONE:
                 self.turns.forget(me)
                 if outcome is GONE:
                     return
-                self.lost(gradient)
+                self.batches.lost(gradient)
                 continue  # the client keeps its last model
             if not self.waits:
                 weight = 1.0 if self._unbounded else self.turns.weight(self.updates - self._read_at[me])
@@ -134,7 +134,7 @@ class ADPSGD(OwnUpdates):
         """Average with a neighbor and take the step, both now."""
         peer = self.choose(me) if self._starts[me] else None
         if peer is not None:
-            self._network.swap(me, peer, self._means.bytes, self.model[me], self.model[peer])
+            self.world.network.swap(me, peer, self._means.bytes, self.model[me], self.model[peer])
             self._average(me, peer)
         self.apply(me, gradient, peer, weight, staleness)
 
@@ -148,7 +148,7 @@ class ADPSGD(OwnUpdates):
         while True:
             if self.waits and not (yield from self.may_read(me)):
                 return
-            gradient = self.gradient(self.present(me), me)
+            gradient = self.batches.gradient(self.present(me), me)
             self._read_at[me] = self.updates
             peer, averaging = self.start_averaging(me) if self._starts[me] else (None, None)
             outcome = yield self.compute(me)
@@ -165,7 +165,7 @@ class ADPSGD(OwnUpdates):
                     self.turns.forget(me)
                     return
             if outcome is CRASHED:
-                self.lost(gradient)
+                self.batches.lost(gradient)
                 continue
             if not self.waits:
                 staleness = self.updates - self._read_at[me]
@@ -192,7 +192,7 @@ class ADPSGD(OwnUpdates):
             return None, None
         exchange = self._under_way[me] = Exchange(self, me, peer)
         # If the neighbor is offline or unreachable, the exchange is abandoned before any model changes.
-        self._network.send(me, peer, self._means.bytes, exchange.at_peer, exchange.refused, exchange.shown.model)
+        self.world.network.send(me, peer, self._means.bytes, exchange.at_peer, exchange.refused, exchange.shown.model)
         return peer, exchange.done
 
     def awaits(self, client: Integer) -> str:
@@ -208,7 +208,7 @@ class ADPSGD(OwnUpdates):
         """
         neighbors = self._neighbors(me)
         draw = self._choice.next(me)
-        if not (self._trivial and self._connected) and self.exchange == "atomic":
+        if not (self._trivial and not self.world.network.links.cuts) and self.exchange == "atomic":
             now, joined_s = self.clock.now, self.world.network.joined_s
             neighbors = [
                 k for k in neighbors if self.world.availability.online(k, now) and joined_s((me, k), now) == now
@@ -258,7 +258,7 @@ class Exchange:
         """Send the answer."""
         # The content is the neighbor's model: the receiver can derive it from the difference and what it sent.
         owner = self._owner
-        owner._network.send(self.peer, self._me, owner._means.bytes, self.at_home, content=theirs.model)
+        owner.world.network.send(self.peer, self._me, owner._means.bytes, self.at_home, content=theirs.model)
 
     def at_home(self) -> None:
         """Subtract the difference."""

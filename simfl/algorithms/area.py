@@ -75,7 +75,7 @@ class AREA(FedBuff):
 
     def gradient_at(self, me: int, content: Any) -> Round:
         """Promise the client's next round, with steps of its length."""
-        return self.train(content[0], me, self.steps[me], (self.step_size() * self._lengths[me], 0.0, 0.0, 0.0))
+        return self.batches.train(content[0], me, self.steps[me], (self.step_size() * self._lengths[me], 0.0, 0.0, 0.0))
 
     def stepped(self, buffer: Sequence[Update], released: Released) -> Model:
         """Renew the last models, and return their mean."""

@@ -88,7 +88,7 @@ class ASYSONATA(Algorithm):
         """Repeat: compute, track, step, send, mix."""
         yield self.world.joined(me)
         while self._trivial or (yield from self.world.until_back(me)):
-            gradient, read_at = self.gradient(self.model[me], me), self.updates
+            gradient, read_at = self.batches.gradient(self.model[me], me), self.updates
             size = gradient.size
             while (outcome := (yield self.compute(me))) is Outcome.CRASHED:
                 pass
@@ -107,7 +107,7 @@ class ASYSONATA(Algorithm):
         share = round(_GRID / (1 + len(targets))) / _GRID
         base = self.tape.settle(combine((1.0, self.base[me]), *((1.0, model) for model in came)))
         came.clear()
-        tracker = combine((1.0, base), *self.descent(gradient, -1.0, self._shares[me]))
+        tracker = combine((1.0, base), *self.descent.terms(gradient, -1.0, self._shares[me]))
         given = share * len(targets)
         self.base[me] = combine((1.0, base), (-given, tracker))
         shown = self.tape.settle(combine((1.0, self.model[me]), (step_size * (given - 1.0), tracker)))

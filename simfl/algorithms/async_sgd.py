@@ -67,13 +67,13 @@ class AsyncSGD(InTurn):
 
     def gradient_at(self, me: int, content: Any) -> Gradient:
         """Promise the client's next gradient at the model in the server's message."""
-        return self.gradient(content[0], me)
+        return self.batches.gradient(content[0], me)
 
     def push(self, me: int, gradient: Gradient, read: int) -> simpy.Event:
         """Send a gradient to the server, which applies it and answers with the model."""
         came, size = self.clock.event(), gradient.size
         self.tape.release(gradient)
-        sent = self.channel.up(me, self.ascent(gradient))
+        sent = self.channel.up(me, self.descent.mean(gradient))
         if self._at_once:
             network, training = self.world.network, self.training
             network.hand_over(me, self.server, training.message_bytes, sent or gradient)
@@ -113,17 +113,17 @@ class AsyncSGD(InTurn):
         step_size = weight * self.step_size()
         if self.delay_limit is not None:
             step_size = of_each(_limited, step_size, staleness, self.delay_limit)
-        if sent is None and self.server_optimizer is None:
-            self.server_model = self.tape.apply((1.0, self.server_model), *self.descent(gradient, step_size))
+        if sent is None:
+            self.server_model = self.server_descent.step(self.server_model, gradient, step_size)
         else:
-            self.step_along(self.ascent(gradient) if sent is None else ((1.0, sent),), step_size)
+            self.server_model = self.server_descent.along(self.server_model, ((1.0, sent),), step_size)
         self.applied()
         self.updated(client, staleness, size, step_size, noise_std=self.noise_std_of(client, gradient))
 
     def noise_std_of(self, client: int, gradient: Gradient) -> float:
         """Return the standard deviation of the noise in a client's sum of gradients."""
         del gradient
-        return self._noise_std[client]
+        return self.batches.noise_std[client]
 
 
 def _limited(step_size: float, staleness: int, limit: float) -> float:

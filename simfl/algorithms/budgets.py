@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from simfl.compiled import Integer, Number
 from simfl.privacy.releases import Releases, Tally
@@ -29,24 +29,28 @@ class Budgets:
     ) -> None:
         self._clock, self._allowances, self._draws = clock, allowances, draws
         self._seen, self._promised = seen, promised
-        #: Whether there are budgets.
+        #: Whether a client may have to stop.
         self.limited = allowances is not None
+        #: Whether a client may be in one more release, if that is not decided here.
+        self._affords: Callable[[int], bool] | None = None
         limited = len(draws) if self.limited else 0
         self._counted, self._at_a_time = [0] * limited, [1] * limited
         #: Virtual time at which each client's privacy budget was spent, seconds.
         self.spent_s: dict[int, Number] = {}
 
-    def computes(self, client: Integer) -> None:
-        """Note how many releases the client made since its last computation."""
-        if self._allowances is None:
-            return
-        made, before = self._seen.total(client), self._counted[client]
-        self._counted[client], self._at_a_time[client] = made, max(made - before, self._at_a_time[client])
+    def leave_to(self, affords: Callable[[int], bool]) -> None:
+        """Let a function decide whether a client may be in one more release."""
+        self._affords, self.limited = affords, True
 
-    def spend(self, client: Integer) -> bool:
-        """Note that the client's budget is spent by now; returns True."""
-        self.spent_s.setdefault(client, self._clock.now)
-        return True
+    def stops(self, client: Integer) -> bool:
+        """Whether a client that is about to compute has spent its budget.
+
+        Note how many releases it made since its last computation.
+        """
+        if self._allowances is not None:
+            made, before = self._seen.total(client), self._counted[client]
+            self._counted[client], self._at_a_time[client] = made, max(made - before, self._at_a_time[client])
+        return self.spent(client)
 
     def spent(self, client: Integer) -> bool:
         """Whether the client's next release would exceed its privacy budget.
@@ -56,6 +60,8 @@ class Budgets:
         the account is by passes over shuffled data, or releases are numbered, the mini-batches that were handed out
         count too: a lost one uses up a part of a pass without a release.
         """
+        if self._affords is not None:
+            return not self._affords(client) and self._spend(client)
         if self._allowances is None:
             return False
         promised = 0 if self._promised is None else self._promised.promised[client]
@@ -63,4 +69,9 @@ class Budgets:
         if self._seen.passes is not None or self._seen.numbered:
             after = max(after, self._draws[client])
         within = after <= self._allowances[client] and client not in self._seen.dearer
-        return not within and self.spend(client)
+        return not within and self._spend(client)
+
+    def _spend(self, client: Integer) -> bool:
+        """Note that the client's budget is spent by now; returns True."""
+        self.spent_s.setdefault(client, self._clock.now)
+        return True

@@ -46,13 +46,13 @@ class CentralizedSGD(Algorithm):
         """Compute a gradient and take a step, repeatedly; retry after a crash."""
         yield self.world.joined(0)
         while True:
-            gradient = self.gradient(self.model, 0)
+            gradient = self.batches.gradient(self.model, 0)
             outcome = yield self.compute(0)
             if outcome is Outcome.GONE:
                 return
             if outcome is Outcome.CRASHED:
-                self.lost(gradient)
+                self.batches.lost(gradient)
                 continue
             size, step_size = gradient.size, self.step_size()
-            self.model = self.descend(0, self.model, gradient, step_size)
+            self.model = self.descent.step(0, self.model, gradient, step_size)
             self.updated(0, 0, size, step_size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from simfl.algorithms.optimizers import Terms
+from simfl.algorithms.steps import Terms
 from simfl.compression.base import AbstractScheme, CompressionPlan
 from simfl.compression.schemes import UPLINKS
 from simfl.compression.schemes.ef21 import EF21

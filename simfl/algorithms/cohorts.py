@@ -29,7 +29,6 @@ class Cohorts(Sum):
     """
 
     counts = True
-    early: Counter[int]
     #: May be replaced before the run.
     on_model: OnModel = staticmethod(lambda model, known, factor: None)
     on_release: OnRelease = staticmethod(lambda members, is_summed: None)
@@ -42,8 +41,6 @@ class Cohorts(Sum):
         self._allowances, self._seen = server.training.allowances, server.releases
         self._user_of = plan.user_of
         self.gated = plan.gate is not None
-        #: Updates that came too early and were thrown away, by client.
-        self.early = Counter()
         #: Updates in the next release, by user.
         self._next: Counter[int] = Counter()
         #: Its users, and the release that each was in before.
@@ -93,7 +90,7 @@ class Cohorts(Sum):
     def admits(self, client: int) -> bool:
         """Whether an update may be in the next release; count one that is early."""
         if not self.over and self.shuts(client):
-            self.early[client] += 1
+            self._server.client_early[client] += 1
             return False
         return not self.over and self.affords(client)
 

@@ -87,7 +87,7 @@ class CorrectedGossip(GraphRounds):
         yield from self.join(me)
         while True:
             round_num = self._client_round[me]
-            gradient = self.gradient(self.model[me], me)
+            gradient = self._gradient_at(me)
             size = gradient.all_examples
             vectors: tuple[Model, ...] = (self.model[me],)
             if self.method == "extra":  # the model travels while the client computes
@@ -107,6 +107,10 @@ class CorrectedGossip(GraphRounds):
             self._client_round[me] = round_num + 1
             self.updated(me, 0, size, step_size, round_num=round_num)
 
+    def _gradient_at(self, me: int) -> Gradient:
+        """Promise what the client computes at its model."""
+        return self.batches.gradient(self.model[me], me)
+
     def _step_of(self, me: int) -> float:
         """Return the client's step size."""
         return self.step_size() * self._factors[me]
@@ -119,7 +123,7 @@ class CorrectedGossip(GraphRounds):
             self.merged(me, each)
         vector, mean, before = vectors[-1], means[-1], self.correction[me]
         if self.method == "extra":
-            descent = self.descent(gradient, step_size, self._shares[me])
+            descent = self.descent.terms(gradient, step_size, self._shares[me])
             self.model[me] = self.tape.combine((1.0, mean), (-1.0, before), *descent)
             change = 0.5
         else:
@@ -133,9 +137,9 @@ class CorrectedGossip(GraphRounds):
         """Return what the client sends: phi, or x - s y and y."""
         model, correction, share = self.model[me], self.correction[me], self._shares[me]
         if self.method == "tracking":
-            tracker = self.tape.combine((1.0, correction), *self.descent(gradient, -1.0, share))
+            tracker = self.tape.combine((1.0, correction), *self.descent.terms(gradient, -1.0, share))
             return self.tape.combine((1.0, model), (-step_size, tracker)), tracker
-        return (self.tape.combine((1.0, model), (-1.0, correction), *self.descent(gradient, step_size, share)),)
+        return (self.tape.combine((1.0, model), (-1.0, correction), *self.descent.terms(gradient, step_size, share)),)
 
     def _show(self, me: int, round_num: int, vectors: tuple[Model, ...]) -> None:
         """Send the vectors to the neighbors."""

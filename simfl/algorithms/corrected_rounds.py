@@ -73,7 +73,7 @@ class Scaffold(_Corrected):
     def _terms(self, this: RoundUnderWay, terms: _Terms) -> _Terms:
         total, steps = sum(self.weights), []
         for k, change in this.came.items():
-            per_step = -self.batch_sizes[k] / (this.sizes[k] * this.step_size)
+            per_step = -self.batches.sizes[k] / (this.sizes[k] * this.step_size)
             difference = (-1.0, this.control), (per_step, change)
             self.controls[k] = self._add(self.controls[k], *difference)
             steps += [(self.weights[k] / total * coef, vector) for coef, vector in difference]
@@ -140,7 +140,7 @@ class FedNova(FedAvg):
         pull = this.step_size * self.mu
         norms, came = {}, sorted(this.came)
         for k in came:
-            steps = this.sizes[k] / self.batch_sizes[k]
+            steps = this.sizes[k] / self.batches.sizes[k]
             norms[k] = steps if not pull else (1.0 - (1.0 - pull) ** steps) / pull
         total = sum(self.weights[k] for k in came)
         effective = sum(self.weights[k] / total * norms[k] for k in came)

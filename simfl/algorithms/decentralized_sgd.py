@@ -61,7 +61,7 @@ class DecentralizedSGD(GraphRounds):
         yield from self.join(me)
         while True:
             round_num = self._client_round[me]
-            gradient = self.gradient(self.model[me], me)
+            gradient = self.batches.gradient(self.model[me], me)
             size = gradient.size
             self._show(me, round_num)
             while (outcome := (yield self.compute(me))) is CRASHED:
@@ -75,7 +75,7 @@ class DecentralizedSGD(GraphRounds):
             own_weight, heard = self.heard(me, round_num)
             mixed = self._means.mix(me, round_num, Weighted(self.model[me], own_weight), heard)
             self.merged(me, mixed)
-            stepped = self.descend(me, mixed, gradient, step_size)
+            stepped = self.descent.step(me, mixed, gradient, step_size)
             self.model[me] = self._means.after(me, self.model[me], stepped)
             del mixed, stepped  # a suspended process would keep them alive
             self._client_round[me] = round_num + 1

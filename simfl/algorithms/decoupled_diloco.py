@@ -160,7 +160,7 @@ class DecoupledDiLoCo(Fragmented):
             since[one] = 0
         if fragment is not None and since[fragment]:
             weight, step_s = (
-                float(since[fragment]) * self.batch_sizes[me] ** 2,
+                float(since[fragment]) * self.batches.sizes[me] ** 2,
                 (now - self._began_s[me]) / self.steps[me],
             )
             sent = Sent(weight, model, now, step_s)

@@ -65,5 +65,5 @@ class Ditto(FedAvg):
         for _ in range(self.steps[me]):
             personal = self.personal[me]
             towards = combine((pull, personal), (-pull, model))
-            change = self.train(personal, me, 1, (step_size, 0.0, 0.0, 0.0), towards)
+            change = self.batches.train(personal, me, 1, (step_size, 0.0, 0.0, 0.0), towards)
             self.personal[me] = combine((1.0, personal), (1.0, change))

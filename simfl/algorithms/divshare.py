@@ -82,16 +82,16 @@ class DivShare(Algorithm):
         """Repeat: compute, step, fill the queue, average."""
         yield self.world.joined(me)
         while self._trivial or (yield from self.world.until_back(me)):
-            gradient, read_at = self.gradient(self.model[me], me), self.updates
+            gradient, read_at = self.batches.gradient(self.model[me], me), self.updates
             size, outcome = gradient.size, (yield self.compute(me))
             if outcome is not Outcome.DONE:
                 self._fill(me, [])
                 if outcome is Outcome.GONE:
                     return
-                self.lost(gradient)
+                self.batches.lost(gradient)
                 continue
             step_size = self.step_size()
-            self.model[me] = self.descend(me, self.model[me], gradient, step_size)
+            self.model[me] = self.descent.step(me, self.model[me], gradient, step_size)
             del gradient  # a suspended process would keep it, and the model in it, alive
             self.updated(me, self.updates - read_at, size, step_size)
             self._share(me)

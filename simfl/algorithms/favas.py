@@ -140,10 +140,10 @@ class FAVAS(InterruptedRounds):
         alpha = total / count if self.divisor == "expected" else some / count * steps
         answer, message = Answer(model, version, came, self.step_size(), 0, 0.0), dict[str, Any]()
         if steps:
-            change = self.train(model, me, steps, (answer.step_size, 0.0, 0.0, 0.0))
+            change = self.batches.train(model, me, steps, (answer.step_size, 0.0, 0.0, 0.0))
             self.release(change)
             answer.examples = change.all_examples
-            message["content"] = made = self.trained(change)
+            message["content"] = made = self.descent.trained(change)
             self.sent += 1
 
         def arrived() -> None:

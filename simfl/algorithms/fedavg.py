@@ -59,6 +59,7 @@ class FedAvg(ServerAlgorithm):
     combines_per_gradient: ClassVar[float] = 0.3
     #: Whether a client that would miss the deadline makes fewer steps.
     partial_work: ClassVar[bool] = False
+    in_order: ClassVar[bool] = False
     #: Vectors as large as the model in a message.
     vectors: ClassVar[int] = 1
 
@@ -87,6 +88,8 @@ class FedAvg(ServerAlgorithm):
         self.weights = [float(n) if weighting == "data" else 1.0 for n in self.training.sizes]
         self.server_step = server_step
         self.deadline = deadline
+        #: Bytes of a message of several vectors; None for one, perhaps compressed.
+        self._message_bytes = None if self.vectors == 1 else self.vectors * self.training.model_bytes
         self.take_rule(self.num_clients)
         #: Clients that are training or sending; they are not chosen again before they are done.
         self.busy: set[int] = set()
@@ -128,15 +131,15 @@ class FedAvg(ServerAlgorithm):
 
     def _candidates(self, members: Sequence[int]) -> list[int]:
         """Return the members that could take part in a round that starts now."""
-        free = [k for k in members if k not in self.busy and not self.exhausted(k) and not self.sum.shuts(k)]
-        if self._trivial and self._connected:
+        free = [k for k in members if k not in self.busy and not self.budgets.spent(k) and not self.sum.shuts(k)]
+        if self._trivial and not self.world.network.links.cuts:
             return free
         now = self.clock.now
         return [k for k in free if self.world.meets_s(k, (k, self.server)) == now]
 
     def _next_s(self, members: Sequence[int]) -> Number:
         """Return when another member becomes available; inf for never."""
-        waits = [self.world.meets_s(k, (k, self.server)) for k in members if not self.exhausted(k)]
+        waits = [self.world.meets_s(k, (k, self.server)) for k in members if not self.budgets.spent(k)]
         return min((when for when in waits if when > self.clock.now), default=math.inf)
 
     def _cohort_size(self, members: Sequence[int]) -> int:
@@ -192,29 +195,25 @@ class FedAvg(ServerAlgorithm):
 
     def _step(self, this: RoundUnderWay) -> None:
         """Step along the mean of the changes that came."""
-        came, before = [k for k in sorted(this.came) if self._joins(k)], self.server_model
+        came, before = [], self.server_model
+        for client in sorted(this.came):
+            if self.sum.affords(client):
+                self.sum.join(client)
+                came.append(client)
+            else:
+                self.client_dropped[client] += 1
         released = self.sum.release(before, self._parts(this, came), float(self.chains))
-        step = self.server_step if self.server_optimizer is None else -1.0
-        terms = self._terms(this, [(step * c / released.total, change) for c, change in released.terms])
-        if self.server_optimizer is None:
-            self.server_model = self.tape.combine((1.0, before), *terms)
-            self.sum.shown(self.server_model, ((1.0, before),), step / released.total)
-        else:  # minus the mean change serves as the gradient
-            self.server_model = self.server_optimizer.step(0, before, terms, self.server_step)
+        factor = self.server_descent.factor(self.server_step)
+        terms = self._terms(this, [(factor * c / released.total, change) for c, change in released.terms])
+        self.server_model = self.server_descent.by(before, terms, self.server_step)
+        if self.server_descent.linear:
+            self.sum.shown(self.server_model, ((1.0, before),), factor / released.total)
         self.merged(self.server, self.server_model)
         self.round_num += 1
         with self.together():
             for k, std in zip(came, released.noise_std, strict=True):
                 self.applied()
                 self.updated(k, 0, this.sizes[k], this.step_size, round_num=this.number, noise_std=std)
-
-    def _joins(self, client: int) -> bool:
-        """Put an update that came into the sum, unless its budget is spent."""
-        if not self.sum.affords(client):
-            self.client_dropped[client] += 1
-            return False
-        self.sum.join(client)
-        return True
 
     def _parts(self, this: RoundUnderWay, came: Sequence[int]) -> list[Part]:
         """Return the updates in the sum."""
@@ -231,11 +230,6 @@ class FedAvg(ServerAlgorithm):
         """Return what is added to each gradient of a client's round; None for nothing."""
         del me, this
         return None
-
-    @property
-    def _message_bytes(self) -> int | None:
-        """Bytes of a message of several vectors; None for one, perhaps compressed."""
-        return None if self.vectors == 1 else self.vectors * self.training.model_bytes
 
     def _done(self, client: int, this: RoundUnderWay, change: Model | Round | None, examples: int = 0) -> None:
         """Note that a client's update has arrived, or that none will."""
@@ -291,10 +285,10 @@ class FedAvg(ServerAlgorithm):
             self._done(me, this, None)
             return
         self._train_further(me, model, this.step_size)
-        change = self.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0), self._correction(me, this))
+        change = self.batches.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0), self._correction(me, this))
         self.sum.sent(change)
         sent_s, examples = self.clock.now, change.all_examples
-        made = self.trained(change)
+        made = self.descent.trained(change)
         sent = self.channel.up(me, ((1.0, made),)) or made
 
         def arrived() -> None:
@@ -305,7 +299,7 @@ class FedAvg(ServerAlgorithm):
 
     def _seconds(self, me: int) -> Number:
         """Return the duration of a client's round that begins now."""
-        return self._paces.duration(me, self.steps[me] * self.batch_sizes[me], self.clock.now)
+        return self.world.compute.duration(me, self.steps[me] * self.batches.sizes[me], self.clock.now)
 
     def _train_further(self, me: int, model: Model, step_size: Number) -> None:
         """Train what else a client has; nothing by default."""
@@ -330,8 +324,8 @@ class FedAvg(ServerAlgorithm):
 
         This is the mean on an idle network. Where updates wait for each other at the server, the last one of the round.
         """
-        size = self.gathering.bytes_up(self._message_bytes or self._bytes_of_message)
-        server, network = self.world.server, self._network
+        size = self.gathering.bytes_up(self._message_bytes or self.training.message_bytes)
+        server, network = self.world.server, self.world.network
         received_s = (size + network.links.overhead) / server.downlink if server.downlink else 0.0
         waits_s = (this.count - 1) * max(received_s, server.seconds_per_update)
         return network.expected_s([(me, self.server)], size)[0] + server.seconds_per_update + waits_s

@@ -82,8 +82,9 @@ class FedBuff(LocalRounds):
         super().set_up(steps, concurrency)
         self.take_rule(self.num_clients)
         if noise == "server":
-            self.sum = LastNoise(self, self._noise_scale[0])
-            self._noise_scale = self._noise_std = [0.0] * self.num_clients
+            self.sum = LastNoise(self, self.batches.noise_scale[0])
+            self.batches.silence()
+            self.budgets.leave_to(self.sum.affords)
 
     # -- the server ----------------------------------------------------------------------------
 
@@ -157,16 +158,12 @@ class FedBuff(LocalRounds):
     def stepped(self, buffer: Sequence[Update], released: Released) -> Model:
         """Return w + eta_g / K * sum of s(tau) Delta."""
         del buffer
-        terms, total, before = released.terms, released.total, self.server_model
-        if self.server_optimizer is None:
-            scale = self.server_step / total
-            stepped = self.tape.apply((1.0, before), *((scale * c, change) for c, change in terms))
-            self.sum.shown(stepped, ((1.0, before),), scale)
-            return stepped
-        share = 1.0 / total
-        mean = self.tape.apply((1.0, self.tape.combine()), *((share * c, change) for c, change in terms))
-        # minus the mean change serves as the gradient
-        return self.server_optimizer.step(0, before, ((-1.0, mean),), self.server_step)
+        before, factor = self.server_model, self.server_descent.factor(self.server_step) / released.total
+        terms = [(factor * c, change) for c, change in released.terms]
+        stepped = self.server_descent.by(before, terms, self.server_step)
+        if self.server_descent.linear:
+            self.sum.shown(stepped, ((1.0, before),), factor)
+        return stepped
 
     def version_after(self, updates: int) -> int:
         """Return the version after further updates; only a full buffer increases it."""

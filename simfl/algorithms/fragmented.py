@@ -88,7 +88,7 @@ class Fragmented(LocalRounds):
         self.release(change)
         staleness = 0 if fragment is None else self.stepped[fragment] - self.held[me][fragment]
         base, step_size, examples = change.model, change.step[0], change.all_examples
-        model = self.tape.combine((1.0, base), (1.0, self.trained(change)))
+        model = self.tape.combine((1.0, base), (1.0, self.descent.trained(change)))
         self.turn[me] += 1
         self.updated(me, staleness, examples, step_size)
         return model

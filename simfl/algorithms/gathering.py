@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import simpy
 
+from simfl.algorithms.budgets import Budgets
 from simfl.algorithms.sums import Owner, Sum
 from simfl.algorithms.times import Times
 from simfl.compiled import Number
@@ -28,9 +29,7 @@ class Server(Owner, Protocol):
     clock: Clock
     sum: Sum
     times: Times
-
-    def exhausted(self, client: int) -> bool:
-        """Whether the client may be in no further release."""
+    budgets: Budgets
 
     def compute_for(self, client: int, seconds: float) -> simpy.Event:
         """Let the client compute for `seconds`."""
@@ -101,8 +100,6 @@ class Gathering:
     is_open: bool = True
     #: Whether a sum is being made.
     busy: bool = False
-    #: Whether the server may still learn a sum that is being made when the run ends.
-    owes: bool = False
     #: Is called when a client begins and ends to compute for a sum; may be replaced before the run.
     on_busy: Callable[[int, bool], None] = staticmethod(lambda client, busy: None)
 
@@ -159,5 +156,6 @@ class Gathering:
         """Call `release` when the sum of the updates is known, or `aborted`."""
         release()
 
-    def close(self) -> None:
-        """Count a sum that is being made at the end and that the server may still learn."""
+    def owed(self) -> Callable[[], None] | None:
+        """Return what counts a sum that is being made and that the server may learn."""
+        return None

@@ -106,7 +106,7 @@ class GossipLearning(OwnUpdates):
     def timer(self, me: int) -> Process:
         """Send the model to a random neighbor every period."""
         yield self.world.joined(me)
-        yield self._timeout(self._phase.next(me) * self.period_s)
+        yield self.clock.timeout(self._phase.next(me) * self.period_s)
         while True:
             if not (self._trivial or (yield from self.world.until_back(me))):
                 return
@@ -115,10 +115,10 @@ class GossipLearning(OwnUpdates):
             if not self._settled and (meets_s := self._meets_s(me)) > self.clock.now:
                 if math.isinf(meets_s):
                     return
-                yield self._timeout(meets_s - self.clock.now)
+                yield self.clock.timeout(meets_s - self.clock.now)
                 continue  # the client may be offline by then
             self.push(me)
-            yield self._timeout(self.period_s)
+            yield self.clock.timeout(self.period_s)
 
     def push(self, me: int) -> None:
         """Send the client's model and its age to a random neighbor."""
@@ -131,7 +131,7 @@ class GossipLearning(OwnUpdates):
         self.flying += 1
         if self._means.remembers:
             self._changing.add((me, peer))
-        self._network.send(
+        self.world.network.send(
             me,
             peer,
             self._means.bytes,
@@ -193,7 +193,7 @@ class GossipLearning(OwnUpdates):
             if self.waits and not (yield from self.may_read(me)):
                 return
             source, self._untrained[me] = self._untrained[me], None
-            gradient = self.gradient(self.model[me], me)
+            gradient = self.batches.gradient(self.model[me], me)
             read_at = self.updates
             outcome = yield self.compute(me)
             if outcome is not DONE:
@@ -201,7 +201,7 @@ class GossipLearning(OwnUpdates):
                 if outcome is GONE:
                     self._over[me], self._settled = True, False
                     return
-                self.lost(gradient)
+                self.batches.lost(gradient)
                 continue  # the client keeps its last model
             if not self.waits:
                 staleness = self.updates - read_at

@@ -61,11 +61,10 @@ class InterruptedRounds(LocalRounds):
         progress.came, progress.began_s = self.clock.event(), self.clock.now
         return progress.came
 
-    def lost(self, progress: Progress) -> bool:  # type: ignore[override]
+    def lose(self, progress: Progress) -> None:
         """Forget the steps of a client that crashed or left."""
         if self.progress.get(progress.client) is progress:
             del self.progress[progress.client]
-        return False
 
     def _note(self) -> None:
         if not self._begun.triggered:

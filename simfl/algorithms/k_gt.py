@@ -58,16 +58,16 @@ class KGT(CorrectedGossip):
         self.outer_step = outer_step
         self._etas = [0.0] * self.num_clients
 
-    def gradient(self, model: Model, client: int) -> Gradient:
+    def _gradient_at(self, me: int) -> Gradient:
         """Promise the client's next round at its model."""
-        share, eta = self._shares[client], self.step_size()
-        self._etas[client] = eta
-        correction = self.tape.combine((1.0 / share, self.correction[client]))
-        return self.train(model, client, self.steps[client], (share * eta, 0.0, 0.0, 0.0), correction)
+        share, eta = self._shares[me], self.step_size()
+        self._etas[me] = eta
+        correction = self.tape.combine((1.0 / share, self.correction[me]))
+        return self.batches.train(self.model[me], me, self.steps[me], (share * eta, 0.0, 0.0, 0.0), correction)
 
     def compute(self, client: int, examples: int | None = None) -> simpy.Event:
         """Let the client compute a round, or `examples`."""
-        return super().compute(client, examples or self.steps[client] * self.batch_sizes[client])
+        return super().compute(client, examples or self.steps[client] * self.batches.sizes[client])
 
     def _step_of(self, me: int) -> float:
         """Return eta of the round."""

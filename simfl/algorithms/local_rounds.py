@@ -58,11 +58,11 @@ class LocalRounds(AsyncServerAlgorithm):
 
     def gradient_at(self, me: int, content: Any) -> Round:
         """Promise the client's next round at the model in the server's message."""
-        return self.train(content[0], me, self.steps[me], (self.step_size(), 0.0, 0.0, 0.0))
+        return self.batches.train(content[0], me, self.steps[me], (self.step_size(), 0.0, 0.0, 0.0))
 
     def compute(self, client: Integer, examples: Integer | None = None) -> simpy.Event:
         """Let the client compute a round, or `examples`."""
-        return super().compute(client, examples or self.steps[client] * self.batch_sizes[client])
+        return super().compute(client, examples or self.steps[client] * self.batches.sizes[client])
 
     def compute_for(self, client: Integer, seconds: Number) -> simpy.Event:
         """Let the client compute, and do its work for the sum."""
@@ -73,7 +73,7 @@ class LocalRounds(AsyncServerAlgorithm):
         self.sent += 1
         update = Update(me, change.model, change, change.all_examples, change.step[0], self.clock.event(), self.sent)
         self.release(change)
-        made = self.trained(change)
+        made = self.descent.trained(change)
         sent = update.change = self.channel.up(me, ((1.0, made),)) or made
         apply = functools.partial(self._take_now, update)
         self.gathering.send(me, update.number, lambda: self.arrive(me, read, apply), None, sent)

@@ -62,7 +62,7 @@ class MindFlayer(Rennala):
         self.trials = trials
         self.completed = completed
         usual = self.world.compute.usual
-        self.trial_s = [trial_factor * usual(k, self.batch_sizes[k]) for k in range(self.num_clients)]
+        self.trial_s = [trial_factor * usual(k, self.batches.sizes[k]) for k in range(self.num_clients)]
         self._made = [0] * self.num_clients
         self._given_up = [False] * self.num_clients
         self._waiting: list[tuple[int, simpy.Event, float]] = []
@@ -94,10 +94,10 @@ class MindFlayer(Rennala):
         entry = None
         if self._given_up[me]:
             self.times.stopped(me)
-            self.lost(gradient)
+            self.batches.lost(gradient)
         else:
             self.tape.release(gradient)
-            sent = self.channel.up(me, self.ascent(gradient))
+            sent = self.channel.up(me, self.descent.mean(gradient))
             entry = me, size, self.noise_std_of(me, gradient), sent or gradient
             message = {"content": sent or gradient}
 

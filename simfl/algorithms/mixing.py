@@ -18,7 +18,7 @@ from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.aggregation import Aggregation, Message, Weighted
 from simfl.algorithms.base import Algorithm
-from simfl.algorithms.optimizers import Optimizer, State
+from simfl.algorithms.steps import State
 from simfl.compiled import Integer, Number
 from simfl.compression.base import AbstractScheme
 from simfl.compression.schemes import SCHEMES
@@ -46,14 +46,14 @@ class Mixing:
 
     def __init__(self, owner: Algorithm) -> None:
         self.tape = owner.tape
-        self.optimizer: Optimizer | None = owner.optimizer
+        self.descent = owner.descent
         self.model_bytes = owner.training.model_bytes
         #: Models that enter a mean beside those of the messages and the client's own.
         self.beside = 0
 
     def show(self, me: Integer, model: Model) -> Shown:
         """Return what the client sends to its neighbors in a round."""
-        return Shown(model, None if self.optimizer is None else self.optimizer.shown(me))
+        return Shown(model, self.descent.shown(me))
 
     def bytes(self, me: Integer, neighbor: Integer, round_num: Integer, first_round: Number) -> int:
         """Return the size of a message of the round, and note that it is sent."""
@@ -67,8 +67,8 @@ class Mixing:
         terms: list[tuple[Number, Model]] = [(weight, message.model) for _, weight, message in heard]
         terms.append((own.weight, own.model))
         states = [(weight, message.state) for _, weight, message in heard]
-        if self.optimizer is not None:
-            self.optimizer.average(me, [*states, (own.weight, self.optimizer.shown(me))])
+        if self.descent.averages:
+            self.descent.average(me, [*states, (own.weight, self.descent.shown(me))])
         heard.clear()
         mixed = self.made(round_num, terms)
         del terms, states  # models first: the order in which rows are free is recorded
@@ -93,9 +93,9 @@ class LeadingMixing(Mixing):
     def mix(self, me: Integer, round_num: Integer, own: Weighted, heard: list[Heard]) -> Model:
         """Return the mean, and average the states."""
         mixed = self.tape.combine((own.weight, own.model), *((weight, message.model) for _, weight, message in heard))
-        if self.optimizer is not None:
+        if self.descent.averages:
             states = [(weight, message.state) for _, weight, message in heard]
-            self.optimizer.average(me, [(own.weight, self.optimizer.shown(me)), *states])
+            self.descent.average(me, [(own.weight, self.descent.shown(me)), *states])
         return mixed
 
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.aggregation import Aggregation, Message, Weighted
-from simfl.algorithms.optimizers import Optimizer, State
 from simfl.algorithms.staleness import OwnUpdates
+from simfl.algorithms.steps import State
 from simfl.compiled import Integer, Number
 from simfl.compression.base import CompressionPlan, Pairs
 from simfl.compression.schemes import PAIRWISE
@@ -93,42 +93,42 @@ class Pairing:
 class StatefulPairing(Pairing):
     """The mean of two models and of the states of their optimizers."""
 
-    def __init__(self, owner: OwnUpdates, optimizer: Optimizer) -> None:
+    def __init__(self, owner: OwnUpdates) -> None:
         super().__init__(owner)
-        self.optimizer = optimizer
+        self.descent = owner.descent
         #: The peer's state in flight to each client. Not a difference: a second moment must not become negative.
         self._states_in_flight: dict[int, State | None] = {}
 
     def show(self, starter: Integer, peer: Integer, who: Integer) -> Shown:
         """Return a message with model and state."""
-        return Shown(self.optimizer.shown(who), self.owner.present(who))
+        return Shown(self.descent.shown(who), self.owner.present(who))
 
     def meet(self, starter: Integer, peer: Integer, shown: Shown, other: Shown, crossing: bool) -> None:
         """Let the peer average its state, too."""
         super().meet(starter, peer, shown, other, crossing)
         self._states_in_flight[starter] = other.state
-        self.optimizer.average(peer, [(0.5, shown.state), (0.5, self.optimizer.shown(peer))])
+        self.descent.average(peer, [(0.5, shown.state), (0.5, self.descent.shown(peer))])
 
     def settle(self, starter: Integer) -> None:
         """Let the starter average its state, too."""
         super().settle(starter)
-        states = [(0.5, self.optimizer.shown(starter)), (0.5, self._states_in_flight.pop(starter))]
-        self.optimizer.average(starter, states)
+        states = [(0.5, self.descent.shown(starter)), (0.5, self._states_in_flight.pop(starter))]
+        self.descent.average(starter, states)
 
     def average(self, one: Integer, other: Integer) -> None:
         """Replace both models and both states by their means."""
         super().average(one, other)
-        states = [(0.5, self.optimizer.shown(one)), (0.5, self.optimizer.shown(other))]
-        self.optimizer.average(one, states)
-        self.optimizer.average(other, states)
+        states = [(0.5, self.descent.shown(one)), (0.5, self.descent.shown(other))]
+        self.descent.average(one, states)
+        self.descent.average(other, states)
 
     def merge(self, me: Integer, source: Integer, share: Number, shown: Shown) -> None:
         """Merge the states, too."""
         super().merge(me, source, share, shown)
         if share < 1.0:
-            self.optimizer.average(me, [(-share + 1.0, self.optimizer.shown(me)), (share, shown.state)])
+            self.descent.average(me, [(-share + 1.0, self.descent.shown(me)), (share, shown.state)])
         else:
-            self.optimizer.take(me, shown.state)
+            self.descent.take(me, shown.state)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -194,9 +194,9 @@ class RuledPairing(Pairing):
 
 def pairing_of(owner: OwnUpdates) -> Pairing:
     """Return what the plan of training asks for."""
-    aggregation, plan, optimizer = owner.aggregator(), owner.training.compression, owner.optimizer
+    aggregation, plan = owner.aggregator(), owner.training.compression
     if plan is not None:
         return CompressedPairing(owner, plan)
     if aggregation is not None:
         return RuledPairing(owner, aggregation)
-    return Pairing(owner) if optimizer is None or not optimizer.plan.averages else StatefulPairing(owner, optimizer)
+    return StatefulPairing(owner) if owner.descent.averages else Pairing(owner)

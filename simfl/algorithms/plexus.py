@@ -81,13 +81,9 @@ class Plexus(SampledRounds):
         """s."""
         return self.sample
 
-    def gradient(self, model: Model, client: int) -> Round:
-        """Promise the client's next round at a model."""
-        return self.train(model, client, self.steps[client], (self.step_size(), 0.0, 0.0, 0.0))
-
     def compute(self, client: int, examples: int | None = None) -> simpy.Event:
         """Let the client compute a round, or `examples`."""
-        return super().compute(client, examples or self.steps[client] * self.batch_sizes[client])
+        return super().compute(client, examples or self.steps[client] * self.batches.sizes[client])
 
     def begin(self) -> None:
         """Begin a round if no client of a sample is present."""
@@ -120,7 +116,7 @@ class Plexus(SampledRounds):
         if me in self._computing:
             process, change = self._computing.pop(me)
             self.times.stopped(me)
-            self.lost(change)
+            self.batches.lost(change)
             self.clock.cancel(process.target)
             process.interrupt()
         self.clock.start(self._train(me, number, model), me)
@@ -129,7 +125,7 @@ class Plexus(SampledRounds):
         """Train, and send the model to the next aggregator."""
         if number < self._began[me]:
             return  # a newer round came together with this one
-        change = self.gradient(model, me)
+        change = self.batches.train(model, me, self.steps[me], (self.step_size(), 0.0, 0.0, 0.0))
         self._computing[me] = self.clock.active_process, change
         try:
             while (outcome := (yield self.compute(me))) is Outcome.CRASHED:
@@ -138,11 +134,11 @@ class Plexus(SampledRounds):
             return
         self._computing.pop(me, None)
         if outcome is Outcome.GONE:
-            self.lost(change)
+            self.batches.lost(change)
             self.leave(me)
             return
         size, step_size = change.examples, change.step[0]
-        self.model[me] = self.tape.combine((1.0, model), (1.0, self.trained(change)))
+        self.model[me] = self.tape.combine((1.0, model), (1.0, self.descent.trained(change)))
         self.updated(me, 0, size, step_size, round_num=number)
         if number == self.round_num:
             self._sent[me] = self.model[me]

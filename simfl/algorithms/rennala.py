@@ -75,9 +75,9 @@ class Rennala(LateGradients):
         mean = [
             term
             for *_, one in batch
-            for term in (self.ascent(one, share) if isinstance(one, Gradient) else ((share, one),))
+            for term in (self.descent.mean(one, share) if isinstance(one, Gradient) else ((share, one),))
         ]
-        self.step_along(mean, step_size)
+        self.server_model = self.server_descent.along(self.server_model, mean, step_size)
         self.applied()
         self.round_num += 1
         with self.together():

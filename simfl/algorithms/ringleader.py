@@ -101,7 +101,7 @@ class Ringleader(AsyncSGD):
         table = self._next if later else self.table
         before, count = table.get(client, (Model((), ()), 0))
         share = 1.0 / (count + 1)
-        terms = self.ascent(gradient, share) if sent is None else ((share, sent),)
+        terms = self.descent.mean(gradient, share) if sent is None else ((share, sent),)
         mean = self.tape.settle(self.tape.combine((1.0 - share, before), *terms))
         table[client] = mean, count + 1
         if later or not (self.stepped or self._complete()):
@@ -126,7 +126,7 @@ class Ringleader(AsyncSGD):
         else:
             terms = [(1.0, self._mean), (share, self.table[client][0]), (-share, before)]
         self._mean = tape.settle(tape.apply(*terms))
-        self.step_along(((1.0, self._mean),), step_size)
+        self.server_model = self.server_descent.along(self.server_model, ((1.0, self._mean),), step_size)
         self.stepped.add(client)
         self.applied()
         self.round_num += 1

@@ -14,6 +14,7 @@ so this is a bound. The same holds for a sum whose last round is under way when 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,7 +133,7 @@ class SecureSums(Gathering):
         server = self._server
 
         def comes(k: int) -> bool:
-            out = server.exhausted(k) or server.sum.shuts(k)
+            out = server.budgets.spent(k) or server.sum.shuts(k)
             return not out and not math.isinf(server.world.meets_s(k, (k, server.server)))
 
         return sum(map(comes, clients)) < self.protocol.threshold
@@ -201,7 +202,7 @@ class SecureSums(Gathering):
         _, sharing, masking, unmasking = self.protocol.steps(len(ready))
         shared = yield from self._round(self._answers(ready), sharing)
         masked = yield from self._round(self._answers(shared), masking)
-        circle = self._circle(shared)
+        circle = circle_of(shared, self._server.world.streams.generator("secure-circle", 0, self.number))
         answers = self._answers(masked, lambda came: self.protocol.enough(circle, came))
         self._last_round = LastRound(circle, {client: updates[client] for client in masked}, answers)
         answered = yield from self._round(answers, unmasking)
@@ -211,17 +212,14 @@ class SecureSums(Gathering):
         sent = sum(a * one.down + b * one.up for a, b, one in zip(asked, spent, sizes, strict=True))
         return (yield from self._ended(began_s, spent, answered, sent))
 
-    @property
-    def owes(self) -> bool:  # type: ignore[override]
-        """Whether a sum is being unmasked, and an account needs to know of it."""
-        return self._last_round is not None and self.colluding is not None
+    def owed(self) -> Callable[[], None] | None:
+        """Return what counts a sum that is being unmasked: answers may still come."""
+        last = self._last_round
+        return None if last is None or self.colluding is None else functools.partial(self._close, last)
 
-    def close(self) -> None:
-        """Count a sum that is being unmasked: the answers still reach the server."""
-        if self.owes:
-            assert self._last_round is not None
-            self._judge(self._last_round)
-            self._aborts()
+    def _close(self, last: LastRound) -> None:
+        self._judge(last)
+        self._aborts()
 
     def _judge(self, last: LastRound) -> None:
         """Note what the server may learn of a sum that is over."""
@@ -231,9 +229,6 @@ class SecureSums(Gathering):
             self.split = not self.protocol.hides(*sum_of, self.colluding)
             if self.protocol.shows(*sum_of, last.answers.possible, self.colluding):
                 self.shown = last.updates
-
-    def _circle(self, clients: Sequence[int]) -> list[int]:
-        return circle_of(clients, self._server.world.streams.generator("secure-circle", 0, self.number))
 
     def _ended(
         self,

@@ -21,14 +21,16 @@ from typing import Any, ClassVar
 import simpy
 from mypy_extensions import mypyc_attr
 
-from simfl.algorithms.base import Algorithm, OnUpdate, Training
+from simfl.algorithms.base import Algorithm, OnUpdate
 from simfl.algorithms.channel import Channel, CompressedChannel
 from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.gathering import Gathering
-from simfl.algorithms.optimizers import Optimizer, Terms
+from simfl.algorithms.optimizers import Optimizer, ServerOptimizer
 from simfl.algorithms.secure_sums import SecureSums
 from simfl.algorithms.staleness import Apply, StalenessBound, Turns
+from simfl.algorithms.steps import ServerDescent
 from simfl.algorithms.sums import RuledSum, Sum
+from simfl.algorithms.training import Training
 from simfl.compiled import Integer, Number
 from simfl.tape.recording import Gradient, Model, Tape
 from simfl.world import World
@@ -47,6 +49,8 @@ class ServerAlgorithm(Algorithm):
 
     #: What makes secure sums of its updates.
     secure_sums: ClassVar[type[SecureSums]] = SecureSums
+    #: Whether the server sums what arrives at once and in order.
+    in_order: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -65,8 +69,6 @@ class ServerAlgorithm(Algorithm):
         #: When each server is done with the messages that it has.
         self._free_s: dict[int, Number] = {}
         self.server_model: Model
-        #: None for plain SGD.
-        self.server_optimizer: Optimizer | None = None
         super().__init__(world, tape, training, on_update, **options)
 
     def set_up(self) -> None:
@@ -74,13 +76,19 @@ class ServerAlgorithm(Algorithm):
         server = self.world.server
         self.server = self.world.network.add_node(server.uplink, server.downlink)
         self.server_model = self.tape.constant(self.training.initial)
-        if self.training.server_optimizer is not None:
-            self.server_optimizer = Optimizer(self.tape, self.training.server_optimizer, 1, chain=True)
-        plan, protocol = self.training.cohorts, self.training.secure_sum
+        training = self.training
+        #: The steps of its model.
+        self.server_descent = ServerDescent(self.tape, self.descent, self.in_order)
+        if training.server_optimizer is not None:
+            optimizer = Optimizer(self.tape, training, training.server_optimizer, chain=True)
+            self.server_descent = ServerOptimizer(self.tape, self.descent, self.in_order, optimizer)
+        plan, protocol, compression = training.cohorts, training.secure_sum, training.compression
         #: What the server makes of updates, and how they come to it.
-        self.sum: Sum = Sum(self) if plan is None else Cohorts(self, plan)
+        self.sum = Sum(self)
+        if plan is not None:
+            self.sum = Cohorts(self, plan)
+            self.budgets.leave_to(self.sum.affords)
         self.gathering: Gathering = Gathering(self) if protocol is None else self.secure_sums(self, protocol)
-        compression, training = self.training.compression, self.training
         #: What clients and the server have of each other's vectors.
         self.channel = Channel(training.model_bytes)
         if compression is not None:
@@ -94,14 +102,9 @@ class ServerAlgorithm(Algorithm):
         return [self.server_model]
 
     @property
-    def client_early(self) -> list[int]:
-        """Updates that came too early for the next release, by client."""
-        return [self.sum.early.get(client, 0) for client in range(self.num_clients)]
-
-    @property
-    def adapted_norm(self) -> Model | None:
-        """The norm to which the server clips the updates of the next release."""
-        return self.sum.norm
+    def clipping_norm(self) -> Number | Model:
+        """The norm to which updates are clipped, which the server may adapt."""
+        return self.training.clipping_norm if self.sum.norm is None else self.sum.norm
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """Yield each client paired with the server."""
@@ -117,26 +120,15 @@ class ServerAlgorithm(Algorithm):
         """Say that the server will release no further sum."""
         return self.sum.ended or self.gathering.ended
 
-    def exhausted(self, client: Integer) -> bool:
-        """Whether the client may be in no further release."""
-        if not self.sum.counts:
-            return super().exhausted(client)
-        return not self.sum.affords(client) and self.budgets.spend(client)
-
     def take_rule(self, most_senders: int, kind: type[RuledSum] = RuledSum) -> None:
         """Let a robust rule make the sums, or attackers replace updates, if there are any."""
         aggregation = self.aggregator(most_senders)
         if aggregation is not None:
             self.sum = kind(self, aggregation)
 
-    @property
-    def owes(self) -> bool:
-        """Whether the server may still learn a sum when the run ends."""
-        return self.gathering.owes
-
-    def close(self) -> None:
-        """Count a sum that the server may still learn."""
-        self.gathering.close()
+    def owed(self) -> Callable[[], None] | None:
+        """Return what counts a sum that the server may still learn, if any."""
+        return self.gathering.owed()
 
     def awaits(self, client: Integer) -> str:
         """Say that the client waits for the server's answer, or for its turn."""
@@ -291,14 +283,6 @@ class ServerAlgorithm(Algorithm):
 
         self.turns.arrive(client, read, in_turn)
 
-    def step_along(self, gradient: Terms, step_size: Number) -> None:
-        """Take a step of the server, plain or of its optimizer."""
-        if self.server_optimizer is None:
-            descent = ((-step_size * coef, value) for coef, value in gradient)
-            self.server_model = self.tape.apply((1.0, self.server_model), *descent)
-        else:
-            self.server_model = self.server_optimizer.step(0, self.server_model, gradient, step_size)
-
     def applied(self) -> None:
         """Note that the server's model has changed by one update."""
         self.version += 1
@@ -339,7 +323,7 @@ class AsyncServerAlgorithm(ServerAlgorithm):
             try:
                 outcome = yield self.compute(me)
             except simpy.Interrupt as stop:
-                self.lost(gradient)
+                self.lose(gradient)
                 del gradient
                 came = stop.cause
                 continue
@@ -347,7 +331,7 @@ class AsyncServerAlgorithm(ServerAlgorithm):
                 came = self.push(me, gradient, read)
                 del gradient
                 continue
-            self.lost(gradient)
+            self.lose(gradient)
             del gradient
             self.miss(me)
             if outcome is GONE:
@@ -360,6 +344,10 @@ class AsyncServerAlgorithm(ServerAlgorithm):
 
     def leave(self, me: int) -> None:
         """Note that the client has left permanently."""
+
+    def lose(self, gradient: Any) -> None:
+        """Drop a result that the client did not compute to the end."""
+        self.batches.lost(gradient)
 
     @abstractmethod
     def gradient_at(self, me: int, content: Any) -> Gradient:

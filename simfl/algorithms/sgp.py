@@ -160,7 +160,7 @@ class SGP(NeighborRounds):
         yield from self.join(me)
         while True:
             round_num = self._client_round[me]
-            gradient = self.gradient(self.debiased(me), me)
+            gradient = self.batches.gradient(self.debiased(me), me)
             size = gradient.size
             while (outcome := (yield self.compute(me))) is Outcome.CRASHED:
                 pass  # computed again at the same model: other clients still wait for this round
@@ -168,7 +168,7 @@ class SGP(NeighborRounds):
                 self.leave(me)
                 return
             step_size = self.step_size()
-            self.model[me] = self.descend(me, self.model[me], gradient, step_size)
+            self.model[me] = self.descent.step(me, self.model[me], gradient, step_size)
             self.updated(me, 0, size, step_size, round_num=round_num)
             self.push(me, round_num)
             if not (yield from self.wait_for(me, round_num - self.overlap)):

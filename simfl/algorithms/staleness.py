@@ -24,7 +24,8 @@ from typing import Any, Literal
 import simpy
 from mypy_extensions import mypyc_attr
 
-from simfl.algorithms.base import Algorithm, OnUpdate, Training
+from simfl.algorithms.base import Algorithm, OnUpdate
+from simfl.algorithms.training import Training
 from simfl.compiled import Integer, Number, as_call
 from simfl.tape.recording import Gradient, Model, Tape
 from simfl.world import World
@@ -232,10 +233,10 @@ class OwnUpdates(Algorithm):
             self.drop(gradient)
             return
         size, step_size = gradient.size, weight * self.step_size()
-        self.model[me] = self.descend(me, self.model[me], gradient, step_size)
+        self.model[me] = self.descent.step(me, self.model[me], gradient, step_size)
         self.updated(me, staleness, size, step_size, peer)
 
     def drop(self, gradient: Gradient) -> None:
         """Drop a gradient that is too stale."""
         self.client_dropped[gradient.client] += 1
-        self.lost(gradient)
+        self.batches.lost(gradient)

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from simfl.algorithms.aggregation import Aggregation, Message, Weighted
-from simfl.algorithms.base import Training
+from simfl.algorithms.steps import Descent
+from simfl.algorithms.training import Training
 from simfl.privacy.releases import Releases
 from simfl.tape import Gradient, Model, Tape
 
@@ -28,6 +29,7 @@ class Owner(Protocol):
     training: Training
     releases: Releases
     num_clients: int
+    client_early: list[int]
     server: int
 
     def end_now(self) -> None:
@@ -79,8 +81,8 @@ class Sum:
     gated: bool = False
     #: The clipping norm of the next release in every entry, if it follows from data.
     norm: Model | None = None
-    #: Updates of each client that came before they could be in a release.
-    early: Mapping[int, int] = {}
+    #: Whether it must be told each update, and not their sum alone.
+    reads_each: bool = False
 
     def __init__(self, server: Owner) -> None:
         self._server = server
@@ -153,6 +155,10 @@ class Sum:
         terms = [(part.scale * part.mass, part.change) for part in parts]
         return Released(terms, sum(part.mass for part in parts), [None] * len(parts))
 
+    def step(self, descent: Descent, model: Model, gradients: Sequence[Gradient], step_size: float) -> Model:
+        """Return the model after a step along the mean of gradients, one of each client."""
+        return descent.along_all(model, gradients, step_size)
+
     def model_of(self, model: Model, read: Model, part: Part) -> Released:
         """Return the release of a client's model: that which it read, and its change."""
         terms, total, noise_std = self.release(model, [part], 1.0)
@@ -170,7 +176,17 @@ class RuledSum(Sum):
 
     def __init__(self, server: Owner, aggregation: Aggregation) -> None:
         super().__init__(server)
-        self._aggregation = aggregation
+        self._aggregation, self.reads_each = aggregation, server.training.rule is not None
+
+    def step(self, descent: Descent, model: Model, gradients: Sequence[Gradient], step_size: float) -> Model:
+        """Return the model after a step along what the rule makes of gradients."""
+        return descent.along(0, model, ((1.0, self._of(descent, gradients)),), step_size)
+
+    def _of(self, descent: Descent, gradients: Sequence[Gradient]) -> Model:
+        """Return what the rule makes of mean gradients."""
+        share, combine = 1.0 / len(gradients), self._tape.combine
+        messages = [Message(one.client, combine(*descent.mean(one)), share) for one in gradients]
+        return self._aggregation(self._server.server, messages)
 
     def release(self, model: Model, parts: Sequence[Part], planned: float) -> Released:
         """Return what the rule makes of the updates, in the order of clients."""

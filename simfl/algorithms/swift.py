@@ -88,15 +88,15 @@ class Swift(Algorithm):
         """Repeat: compute, step, send, average."""
         yield self.world.joined(me)
         while self._trivial or (yield from self.world.until_back(me)):
-            gradient, read_at = self.gradient(self.model[me], me), self.updates
+            gradient, read_at = self.batches.gradient(self.model[me], me), self.updates
             size, outcome = gradient.size, (yield self.compute(me))
             if outcome is Outcome.GONE:
                 break
             if outcome is Outcome.CRASHED:
-                self.lost(gradient)
+                self.batches.lost(gradient)
                 continue
             step_size = self.step_size()
-            self.model[me] = self.descend(me, self.model[me], gradient, step_size)
+            self.model[me] = self.descent.step(me, self.model[me], gradient, step_size)
             del gradient  # a suspended process would keep it, and the model in it, alive
             self.updated(me, self.updates - read_at, size, step_size)
             self._send(me)

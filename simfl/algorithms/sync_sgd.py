@@ -34,9 +34,8 @@ import simpy
 from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
-from simfl.algorithms.aggregation import Message
 from simfl.algorithms.base import NO_NUMBER, Algorithm, Countdown
-from simfl.algorithms.optimizers import Terms
+from simfl.algorithms.sums import RuledSum, Sum
 from simfl.compiled import Integer, Number
 from simfl.tape.recording import Gradient, Model
 from simfl.world.availability import CRASHED, DONE
@@ -74,15 +73,18 @@ class SyncSGD(Algorithm):
             all_reduce: a name of `simfl.world.collectives.ALL_REDUCES`; "auto": the fastest other than "ideal".
         """
         self.all_reduce = all_reduce
-        self._plans = ALL_REDUCES if self.training.rule is None else ALL_GATHERS
+        self.model = self.tape.constant(self.training.initial)
+        #: What learners make of their gradients. Each makes it, and no server.
+        self.sum, self.server = Sum(self), NO_NUMBER
+        if (rule := self.aggregator(self.num_clients)) is not None:
+            self.sum = RuledSum(self, rule)
+        self._plans = ALL_GATHERS if self.sum.reads_each else ALL_REDUCES
         self._members: list[int] = []
         self._plan: Plan = ()
         self._sent: list[tuple[int, int, int]] = []
         self._seconds = 0.0  # duration of the plan, if it is constant
         #: Learners with the current model; None: all, because it is the initial one.
         self._holders: set[int] | None = None
-        self.model = self.tape.constant(self.training.initial)
-        self.aggregation = self.aggregator(self.num_clients)
 
     def start(self) -> None:
         """Start the one process that runs all iterations."""
@@ -104,7 +106,7 @@ class SyncSGD(Algorithm):
                 continue
             source = self._source(members)
             holders = set(members) if self._holders is None else self._holders
-            gradients = {k: self.gradient(self.model, k) for k in members if k in holders}
+            gradients = {k: self.batches.gradient(self.model, k) for k in members if k in holders}
             barrier = Countdown(self.clock.event(), len(members))
             for k in members:
                 if source is None or k in holders:
@@ -136,15 +138,7 @@ class SyncSGD(Algorithm):
                     self.times.communicated(k, self.times.present_s(k, started, self.clock.now))
             self._show(finished, gradients)
             step_size = self.step_size()
-            if self.optimizer is None and self.aggregation is None:
-                share = 1.0 / len(finished)
-                terms = [term for k in finished for term in self.descent(gradients[k], step_size, share)]
-                self.model = self.tape.combine((1.0, self.model), *terms)
-            elif self.optimizer is None:
-                mean = ((-step_size * share, part) for share, part in self._mean(finished, gradients))
-                self.model = self.tape.combine((1.0, self.model), *mean)
-            else:
-                self.model = self.optimizer.step(0, self.model, self._mean(finished, gradients), step_size)
+            self.model = self.sum.step(self.descent, self.model, [gradients[k] for k in finished], step_size)
             self._holders = set(finished)
             for k in finished:
                 self.merged(k, self.model)
@@ -152,14 +146,6 @@ class SyncSGD(Algorithm):
             with self.together():
                 for k in finished:
                     self.updated(k, 0, sizes[k], step_size, round_num=self.round_num - 1)
-
-    def _mean(self, finished: Sequence[int], gradients: Mapping[int, Gradient]) -> Terms:
-        """Return the terms of the mean gradient, or of what the rule makes of them."""
-        share = 1.0 / len(finished)
-        if self.aggregation is None:
-            return [term for k in finished for term in self.ascent(gradients[k], share)]
-        messages = [Message(k, self.tape.combine(*self.ascent(gradients[k])), share) for k in finished]
-        return ((1.0, self.aggregation(NO_NUMBER, messages)),)
 
     def _source(self, members: Sequence[int]) -> int | None:
         """Return the learner that sends the model to new members; None if all have it.
@@ -172,8 +158,7 @@ class SyncSGD(Algorithm):
         holders = [k for k in sorted(self._holders) if not availability.gone(k, now)]
         if not holders:
             self._holders, self.model = None, self.tape.constant(self.training.initial)
-            if self.optimizer is not None:
-                self.optimizer.begin(0)
+            self.descent.begin(0)
             return None
         new = [k for k in members if k not in self._holders]
         reachable = [k for k in holders if availability.online(k, now) and network.joined_s((k, *new), now) == now]
@@ -182,7 +167,7 @@ class SyncSGD(Algorithm):
     def _join(self, k: int, source: int, gradients: dict[int, Gradient], barrier: Countdown) -> Process:
         """Wait for the model from `source`, and compute; no result if it leaves."""
         network, answer, since = self.world.network, self.clock.event(), self.clock.now
-        model, state = self.model, () if self.optimizer is None else self.optimizer.rows(0)
+        model, state = self.model, self.descent.rows(0)
 
         def arrived() -> None:
             if not answer.triggered:
@@ -204,7 +189,7 @@ class SyncSGD(Algorithm):
         self.merged(k, model)
         for row in state:
             self.merged(k, row)
-        gradients[k] = self.gradient(model, k)
+        gradients[k] = self.batches.gradient(model, k)
         self._compute_until_done(k, barrier)
 
     def _show(self, finished: Sequence[int], gradients: Mapping[int, Gradient]) -> None:
@@ -216,7 +201,7 @@ class SyncSGD(Algorithm):
 
     def members(self) -> list[int]:
         """Return the learners that take part and have privacy budget left."""
-        learners = [k for k in range(self.num_clients) if not self.exhausted(k)]
+        learners = [k for k in range(self.num_clients) if not self.budgets.spent(k)]
         if self.world.availability.trivial:
             return learners
         availability, now = self.world.availability, self.clock.now

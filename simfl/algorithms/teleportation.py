@@ -141,7 +141,7 @@ class Teleportation(SampledRounds):
         """Compute, step, exchange models with the neighbors of i, and pass the mean on."""
         with self.device(me).request() as right:
             yield right
-            gradient = self.gradient(model, me)
+            gradient = self.batches.gradient(model, me)
             size = gradient.size
             while (outcome := (yield self.compute(me))) is Outcome.CRASHED:
                 pass  # computed again at the same model: the others wait for it
@@ -151,7 +151,7 @@ class Teleportation(SampledRounds):
         if self._left[me]:  # at this moment: the round was left out
             return
         step_size, hops = self.step_size(), self.hops(number)
-        self.model[me] = self._current[i] = stepped = self.descend(me, model, gradient, step_size)
+        self.model[me] = self._current[i] = stepped = self.descent.step(me, model, gradient, step_size)
         del model, gradient  # a suspended process would keep them alive
         self.updated(me, 0, size, step_size, round_num=number)
         for other in [(i + hop) % self.active for hop in hops]:

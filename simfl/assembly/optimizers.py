@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.algorithms.optimizers import OptimizerPlan
+from simfl.algorithms.training import OptimizerPlan
 from simfl.errors import ScenarioError
 from simfl.models.own import Same
 from simfl.scenario import optimizers as schema
@@ -73,8 +73,8 @@ def optimizers_of(setup: Setup, initial: NDArray[np.float32]) -> Optimizers:
                 plan = Optimizers(replace(plan.optimizing, kept=rows), client)
         elif config.uses.step == "own":
             raise ScenarioError(
-                f"{where}: expected sgd with {config.kind!r}, found {given.kind!r}; make its steps with self.descend "
-                'and say uses = Uses(step="clients") in the class'
+                f"{where}: expected sgd with {config.kind!r}, found {given.kind!r}; make its steps with "
+                'self.descent.step and say uses = Uses(step="clients") in the class'
             )
         else:
             serial = config.uses.step == "one_model"

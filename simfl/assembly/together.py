@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from simfl.algorithms import Training
-from simfl.algorithms.optimizers import OptimizerPlan
+from simfl.algorithms.training import OptimizerPlan
 from simfl.assembly.setup import Setup
 from simfl.compression.base import CompressionPlan
 from simfl.each import array_for_each, each_of

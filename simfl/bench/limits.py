@@ -304,7 +304,7 @@ def run_world(
         world.clock.stop()
         return 2**62
 
-    algorithm.on_mark, algorithm.next_mark = end, updates
+    algorithm.marks.call, algorithm.marks.next = end, updates
     algorithm.start()
     begin = timer()
     world.clock.run()

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.algorithms.base import Training
 from simfl.algorithms.fedasync import staleness_weight
+from simfl.algorithms.training import Training
 from simfl.live.transport import Transport, Vector
 from simfl.live.workers import MODEL, REQUEST, ROW, SNAPSHOT, STOP, UPDATE
 from simfl.scenario import Scenario

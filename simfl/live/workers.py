@@ -20,7 +20,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simfl.algorithms.base import BatchSizes, Training
+from simfl.algorithms.batches import BatchSizes
+from simfl.algorithms.training import Training
 from simfl.live.single import SingleClient
 from simfl.live.transport import Transport, Vector
 from simfl.world import World

@@ -26,7 +26,7 @@ def ended_by(stop: Stop, algorithm: Algorithm) -> str | None:
         return "updates"
     if stop.epochs is not None and algorithm.epochs >= stop.epochs * (1 - 1e-6):
         return "epochs"
-    return algorithm.ending if algorithm.ends_now else None
+    return algorithm.ending if algorithm.marks.ends else None
 
 
 def why_over(algorithm: Algorithm) -> str:

@@ -19,6 +19,7 @@ from simfl.runs.endings import NEVER, ended_by, last_update
 from simfl.runs.recorder import Recorder
 from simfl.scenario.checks import MOST_EVALUATIONS
 from simfl.scenario.control import Stop
+from simfl.tape import Model
 from simfl.tape.executor import Evaluation
 from simfl.world import World
 from simfl.world.engine import ROUNDING
@@ -59,7 +60,9 @@ class Evaluations:
             return
         self._last = (now, algorithm.updates)
         context.tape.flush()
-        norm = of_setting(algorithm.clipping_norm, context.number)
+        clipping = algorithm.clipping_norm
+        adapted = clipping if isinstance(clipping, Model) else None
+        norm = of_setting(clipping if adapted is None else algorithm.training.clipping_norm, context.number)
         taken = {
             "time_s": now,
             "updates": algorithm.updates,
@@ -73,7 +76,7 @@ class Evaluations:
         rows, coefs = context.tape.forms(algorithm.evaluated())
         each = context.each_client and context.tape.forms(algorithm.client_models())
         future = context.journal.evaluate(rows, coefs, each, norm)
-        self._pending.append((taken, future, self._adapted_norm(), self._counted()))
+        self._pending.append((taken, future, self._look(adapted), self._counted()))
         # A goal needs the number now. Divergence is checked one evaluation later, always at the same one, so that the
         # device can lag after the world and the run still ends at the same event.
         while len(self._pending) > (0 if self._goals else 1):
@@ -107,9 +110,8 @@ class Evaluations:
         self._report(row)
         return evaluation, row
 
-    def _adapted_norm(self) -> Future[NDArray[np.float32]] | None:
+    def _look(self, norm: Model | None) -> Future[NDArray[np.float32]] | None:
         """Look at the present clipping norm, if it follows from data."""
-        norm = self._context.algorithm.adapted_norm
         if norm is None:
             return None
         return self._context.journal.look(np.array([norm.rows[0].number], dtype=np.int32), np.zeros(1, dtype=np.int64))
@@ -159,8 +161,7 @@ class Schedule:
         if every.time is not None:
             self._set_time()
         self._evaluations.take()
-        algorithm.on_mark = self._on_mark
-        algorithm.next_mark = self._next_mark()
+        algorithm.marks.call, algorithm.marks.next = self._on_mark, self._next_mark()
         algorithm.start()
 
     def _updates_at(self, number: int) -> float | None:
@@ -182,7 +183,7 @@ class Schedule:
 
     def _on_mark(self) -> int:
         context, updates = self._context, self._context.algorithm.updates
-        if updates >= self.last_update or context.algorithm.ends_now:
+        if updates >= self.last_update or context.algorithm.marks.ends:
             if (reason := ended_by(context.setup.scenario.stop, context.algorithm)) is not None:
                 context.end("done", reason)
                 return NEVER

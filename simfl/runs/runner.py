@@ -195,17 +195,22 @@ class Simulation(Context):
     def finish(self) -> None:
         """Evaluate the last models and write them, after the last event."""
         self._conclude()
-        self.algorithm.close()
+        self._count_owed()
         if self.status != "diverged" and not self.journal.replaying:
             self.evaluations.take()
         self.evaluations.collect(wait=True)
         if not self.journal.replaying:
             self.recorder.write_models()
 
+    def _count_owed(self) -> None:
+        """Count a release that messages under way may still show."""
+        if (count := self.algorithm.owed()) is not None:
+            count()
+
     def settle(self, failure: SimflError | None = None) -> SimflError | None:
         """Write what is known at the end; return the first error."""
         try:
-            self.algorithm.close()
+            self._count_owed()
             self.evaluations.collect(wait=False)
             self.recorder.write_clients()
         except BaseException as error:

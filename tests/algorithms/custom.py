@@ -25,12 +25,12 @@ class Alone(Algorithm):
     def worker(self, me):
         yield self.world.joined(me)
         while True:
-            gradient = self.gradient(self.model[me], me)
+            gradient = self.batches.gradient(self.model[me], me)
             size = gradient.size
             if (yield self.compute(me)) is not Outcome.DONE:
                 continue
             step_size = self.boost * self.step_size()
-            self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
+            self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent.terms(gradient, step_size))
             self.after_update(me)
             self.updated(me, 0, size, step_size)
 
@@ -113,12 +113,12 @@ class Workshop(Alone):
         while True:
             with self.machines.request() as machine:
                 yield machine
-                gradient = self.gradient(self.model[me], me)
+                gradient = self.batches.gradient(self.model[me], me)
                 try:
                     if (yield self.compute(me)) is not Outcome.DONE:
                         continue
                 except simpy.Interrupt:
-                    self.lost(gradient)
+                    self.batches.lost(gradient)
                     self.interrupts += 1
                     continue
             yield self.work.put((me, gradient))
@@ -133,7 +133,7 @@ class Workshop(Alone):
                 continue
             me, gradient = came.value
             size, step_size = gradient.size, self.step_size()
-            self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, step_size))
+            self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent.terms(gradient, step_size))
             self.updated(me, 0, size, step_size)
 
     def busy(self):

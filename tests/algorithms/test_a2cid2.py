@@ -42,8 +42,12 @@ def test_models_equal_those_of_a_numpy_loop():
     count, events = 5, []
 
     def watch(algorithm):
-        read, average, apply = algorithm.gradient, algorithm._average, algorithm.apply
-        algorithm.gradient = lambda model, me: (events.append(("read", algorithm.clock.now, me)), read(model, me))[1]
+        batches, average, apply = algorithm.batches, algorithm._average, algorithm.apply
+        read = batches.gradient
+        batches.gradient = lambda model, me: (
+            events.append(("read", algorithm.clock.now, me)),
+            read(model, me),
+        )[1]
         algorithm._average = lambda me, peer: (
             events.append(("pair", algorithm.clock.now, me, peer)),
             average(me, peer),

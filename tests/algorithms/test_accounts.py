@@ -164,7 +164,7 @@ class Own(Alone):
 
     def terms(self, me):
         """Return the terms of one step."""
-        return self.descent(self.gradient(self.model[me], me), self.step_size())
+        return self.descent.terms(self.batches.gradient(self.model[me], me), self.step_size())
 
 
 class Twice(Own):
@@ -178,9 +178,9 @@ class Bare(Own):
     """Every fifth update of client 1 has no noise."""
 
     def terms(self, me):
-        draw = self._draws[me]
-        self._draws[me] += 1
-        scale = 0.0 if me == 1 and draw % 5 == 4 else self._noise_scale[me]
+        draw = self.batches.draws[me]
+        self.batches.draws[me] += 1
+        scale = 0.0 if me == 1 and draw % 5 == 4 else self.batches.noise_scale[me]
         return ((-0.01, self.tape.gradient(self.model[me], me, draw, 16, scale)),)
 
 
@@ -189,32 +189,32 @@ class Quiet(Own):
 
     def set_up(self, boost=1.0):
         super().set_up(boost)
-        self._noise_scale = [0.5 * scale for scale in self._noise_scale]
+        self.batches.noise_scale = [0.5 * scale for scale in self.batches.noise_scale]
 
 
 class Rated(Own):
     """Mini-batches of 32 examples on average, regardless of the scenario."""
 
     def terms(self, me):
-        draw = self._draws[me]
-        self._draws[me] += 1
-        return ((-0.01, self.tape.gradient(self.model[me], me, draw, 32, self._noise_scale[me])),)
+        draw = self.batches.draws[me]
+        self.batches.draws[me] += 1
+        return ((-0.01, self.tape.gradient(self.model[me], me, draw, 32, self.batches.noise_scale[me])),)
 
 
 class Again(Own):
     """The noise of one mini-batch is added to another gradient."""
 
     def terms(self, me):
-        return ((-0.01, self.tape.gradient(self.model[me], me, 0, 16, self._noise_scale[me])),)
+        return ((-0.01, self.tape.gradient(self.model[me], me, 0, 16, self.batches.noise_scale[me])),)
 
 
 class Pieces(Own):
     """Takes the parts of a mini-batch one by one."""
 
     def terms(self, me):
-        draw = self._draws[me]
-        self._draws[me] += 1
-        whole = self.tape.gradient_in_pieces(self.model[me], me, draw, 80, self._noise_scale[me])
+        draw = self.batches.draws[me]
+        self.batches.draws[me] += 1
+        whole = self.tape.gradient_in_pieces(self.model[me], me, draw, 80, self.batches.noise_scale[me])
         return [(-0.01, piece) for piece in whole.pieces]
 
 
@@ -226,9 +226,9 @@ class Asks(Own):
         self.way, self.words = way, words
 
     def terms(self, me):
-        draw = self._draws[me]
-        self._draws[me] += 1
-        told = {"client": me, "draw": draw, "size": 16, "noise_scale": self._noise_scale[me], **self.words}
+        draw = self.batches.draws[me]
+        self.batches.draws[me] += 1
+        told = {"client": me, "draw": draw, "size": 16, "noise_scale": self.batches.noise_scale[me], **self.words}
         told["noise_scale"] = float(told["noise_scale"])  # YAML has no plain nan
         return ((-0.01, getattr(self.tape, self.way)(self.model[me], **told)),)
 
@@ -246,9 +246,9 @@ class Keeps(Own):
     """Declares that it keeps results of its gradients until later."""
 
     def terms(self, me):
-        gradient = self.gradient(self.model[me], me)
+        gradient = self.batches.gradient(self.model[me], me)
         self.tape.hold(gradient)
-        return self.descent(gradient, self.step_size())
+        return self.descent.terms(gradient, self.step_size())
 
 
 class Modest(Twice):
@@ -276,12 +276,12 @@ class Central(Own):
 
     def set_up(self, boost=1.0):
         super().set_up(boost)
-        self._bare, self._noise_scale = self._noise_scale, [0.0] * self.num_clients
+        self._bare, self.batches.noise_scale = self.batches.noise_scale, [0.0] * self.num_clients
 
     def worker(self, me):
         yield self.world.joined(me)
         while True:
-            gradient = self.gradient(self.model[me], me)
+            gradient = self.batches.gradient(self.model[me], me)
             yield self.compute(me)
             self.model[me] = self.tape.apply_with_noise(self.model[me], -0.01, [(1.0, gradient)], self._bare[me])
             self.updated(me, 0, 16, 0.01)
@@ -293,11 +293,11 @@ class Drops(Own):
     def worker(self, me):
         yield self.world.joined(me)
         while True:
-            gradient = self.gradient(self.model[me], me)
+            gradient = self.batches.gradient(self.model[me], me)
             yield self.compute(me)
             self.tape.release(gradient)
             if gradient.draw % 2:
-                self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent(gradient, 0.1))
+                self.model[me] = self.tape.combine((1.0, self.model[me]), *self.descent.terms(gradient, 0.1))
                 self.updated(me, 0, gradient.draw, 0.1)
 
 

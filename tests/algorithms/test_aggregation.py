@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simfl.algorithms.aggregation import Hostility
-from simfl.algorithms.optimizers import OptimizerPlan
+from simfl.algorithms.training import OptimizerPlan
 from simfl.robust.attacks.alie import ALittleIsEnough
 from simfl.robust.attacks.dissensus import Dissensus
 from simfl.robust.attacks.ipm import InnerProductManipulation

@@ -47,15 +47,15 @@ class Script:
             (self.model,) = lab.tape.values(self.algorithm.models())
 
     def _prepare(self, algorithm):
-        read, gradient, on_update, draws = algorithm.read, algorithm.gradient, algorithm.on_update, [0] * K
+        read, gradient_at, on_update, draws = algorithm.read, algorithm.gradient_at, algorithm.on_update, [0] * K
         again = self.problem.batches.sampling == "shuffle"  # a client that computes twice for one update has crashed
 
         def sent(client):
             self.events.append(("sent", client))
             return read(client)
 
-        def computed(model, client):
-            promised = gradient(model, client)
+        def computed(client, content):
+            promised = gradient_at(client, content)
             self.events.append(("computed", client, draws[client], promised.size))
             draws[client] += not again
             return promised
@@ -65,7 +65,7 @@ class Script:
             draws[row[1]] += again
             on_update(row)
 
-        algorithm.read, algorithm.gradient, algorithm.on_update = sent, computed, updated
+        algorithm.read, algorithm.gradient_at, algorithm.on_update = sent, computed, updated
 
     def replay(self, rule_at=None, noise=0.0):
         """Replay the server and its clients in float64; return x and the model that each client was sent last."""

@@ -245,13 +245,13 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
     )
 
     def prepare(algorithm):
-        original = algorithm.gradient
+        original = algorithm.batches.gradient
 
         def gradient(model, client):
             read_at[client] = world.clock.now
             return original(model, client)
 
-        algorithm.gradient = gradient
+        algorithm.batches.gradient = gradient
         if kind == "area":  # the server sends the next model before it takes the step with the last update
             begin = algorithm.gradient_at
             algorithm.gradient_at = lambda me, content: (sent_at.__setitem__(me, content[1]), begin(me, content))[1]
@@ -390,7 +390,7 @@ def test_rows_of_the_bank_stay_few_in_a_long_run(kind, options):
         executor = NullExecutor()
         world = make_world(16, jitter=lognormal(0.3), links=LinkModel(latency=constant(1e-3)))
         algorithm = build(kind, world, executor, [64] * 16, window=500, **options)
-        algorithm.on_mark, algorithm.next_mark = lambda: world.clock.stop() or 2**62, updates
+        algorithm.marks.call, algorithm.marks.next = lambda: world.clock.stop() or 2**62, updates
         algorithm.start()
         world.clock.run()
         algorithm.tape.flush()

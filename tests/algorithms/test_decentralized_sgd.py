@@ -5,7 +5,7 @@ import pytest
 
 from simfl.algorithms.aggregation import Weighted
 from simfl.algorithms.mixing import CommonMixing, Shown
-from simfl.algorithms.optimizers import State
+from simfl.algorithms.steps import State
 from simfl.tape import Model, Tape
 from simfl.tape.recording import Row
 from simfl.world.availability import Outage

@@ -71,14 +71,14 @@ def test_rounds_equal_those_written_out_in_numpy(kind, options):
     draws = {}
 
     def watch(algorithm):
-        train = algorithm.train
+        train = algorithm.batches.train
 
         def trained(model, client, steps, step, correction):
             promised = train(model, client, steps, step, correction)
             draws.setdefault(client, []).append((algorithm.round_num, promised.draw, steps))
             return promised
 
-        algorithm.train = trained
+        algorithm.batches.train = trained
 
     final, w, algorithm, rows = numbers(kind, problem, world, 60, watch, steps=STEPS, **options)
     rounds = [[row for row in rows if row[3] == r] for r in range(algorithm.round_num)]

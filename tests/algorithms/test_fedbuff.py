@@ -45,7 +45,7 @@ class Watched:
             self.model = lab.tape.values(self.algorithm.models())[0]
 
     def _watch(self, algorithm):
-        read, train, take = algorithm.read, algorithm.train, algorithm.take
+        read, train, take = algorithm.read, algorithm.batches.train, algorithm.take
 
         def handed_out(client):
             self.events.append(("read", client))
@@ -60,7 +60,7 @@ class Watched:
             self.events.append(("take", update.client, update.weight, update.staleness))
             take(update)
 
-        algorithm.read, algorithm.train, algorithm.take = handed_out, trained, taken
+        algorithm.read, algorithm.batches.train, algorithm.take = handed_out, trained, taken
 
 
 @pytest.mark.parametrize(

@@ -54,14 +54,14 @@ class Script:
             self.models = lab.tape.values(self.algorithm.models())
 
     def _prepare(self, algorithm):
-        gradient, on_update = algorithm.gradient, algorithm.on_update
+        gradient, on_update = algorithm.batches.gradient, algorithm.on_update
 
         def read(model, client):
             promised = gradient(model, client)
             self.events.append(("read", client, promised.draw, promised.size))
             return promised
 
-        algorithm.gradient = read
+        algorithm.batches.gradient = read
         algorithm.on_update = lambda row: (self.events.append(("update", row[1])), on_update(row))
 
     def replay(self, merge, start, step=STEP):

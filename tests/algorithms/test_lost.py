@@ -42,7 +42,7 @@ def test_a_lost_batch_of_shuffled_data_is_handed_out_again(kind, sampling):
     """A batch takes 8 ms: with 20 ms between crashes, one or two of three batches are completed."""
     algorithm = set_up(kind, sampling=sampling, outages=CRASHES, clients=1 if kind == "centralized_sgd" else 2)
     seen = begin(algorithm, 1.0)
-    made, handed_out = seen.total(0), algorithm._draws[0]
+    made, handed_out = seen.total(0), algorithm.batches.draws[0]
     assert made >= 20
     assert seen.refusal is None
     if sampling == "shuffle":
@@ -56,20 +56,20 @@ def test_a_lost_batch_of_shuffled_data_is_handed_out_again(kind, sampling):
 def test_only_the_newest_batch_is_handed_out_again_and_a_lost_promise_cannot_be_used():
     algorithm = set_up("adpsgd")
     tape, model = algorithm.tape, algorithm.model[0]
-    first, second = algorithm.gradient(model, 0), algorithm.gradient(model, 0)
+    first, second = algorithm.batches.gradient(model, 0), algorithm.batches.gradient(model, 0)
     assert tape.releases.promised == [2, 0]
-    assert not algorithm.lost(first), "the second is under way"
-    assert algorithm.lost(second)
-    assert not algorithm.lost(second), "once"
-    third = algorithm.gradient(model, 0)
+    assert not algorithm.batches.lost(first), "the second is under way"
+    assert algorithm.batches.lost(second)
+    assert not algorithm.batches.lost(second), "once"
+    third = algorithm.batches.gradient(model, 0)
     assert (third.draw, tape.releases.promised, tape.releases.refusal) == (1, [1, 0], None)
     for gone in (first, second):
         with pytest.raises(ValueError, match="used twice"):
             tape.combine((1.0, model), (-0.1, gone))
     tape.combine((1.0, model), (-0.1, third))
-    assert not algorithm.lost(third), "it was released"
+    assert not algorithm.batches.lost(third), "it was released"
     assert tape.releases.promised == [0, 0]
-    assert algorithm.gradient(model, 0).draw == 2
+    assert algorithm.batches.gradient(model, 0).draw == 2
 
 
 class Several(Alone):
@@ -80,10 +80,10 @@ class Several(Alone):
     def worker(self, me):
         yield self.world.joined(me)
         while True:
-            promised = [] if self.late else [self.gradient(self.model[me], me) for _ in range(2)]
+            promised = [] if self.late else [self.batches.gradient(self.model[me], me) for _ in range(2)]
             if (yield self.compute(me)).name == "GONE":
                 return
-            promised = promised or [self.gradient(self.model[me], me) for _ in range(2)]
+            promised = promised or [self.batches.gradient(self.model[me], me) for _ in range(2)]
             self.model[me] = self.tape.combine((1.0, self.model[me]), *((-0.1, one) for one in promised))
             self.updated(me, 0, 8, 0.1)
 
@@ -114,9 +114,9 @@ class Dear(Alone):
     def worker(self, me):
         yield self.world.joined(me)
         while True:
-            if self._draws[me] == 2:
-                self._noise_scale = [0.5 * SCALE] * self.num_clients
-            gradient = self.gradient(self.model[me], me)
+            if self.batches.draws[me] == 2:
+                self.batches.noise_scale = [0.5 * SCALE] * self.num_clients
+            gradient = self.batches.gradient(self.model[me], me)
             if (yield self.compute(me)).name == "GONE":
                 return
             self.model[me] = self.tape.combine((1.0, self.model[me]), (-0.1, gradient))

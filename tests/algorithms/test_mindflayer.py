@@ -38,7 +38,7 @@ class Trials(Script):
 
     def _prepare(self, algorithm):
         super()._prepare(algorithm)
-        self.steps, self.given_up, step, lost = [], 0, algorithm.step, algorithm.lost
+        self.steps, self.given_up, step, lost = [], 0, algorithm.step, algorithm.batches.lost
 
         def stepped():
             batch = [(client, promise.draw, size) for client, size, _, promise in algorithm._batch]
@@ -49,7 +49,7 @@ class Trials(Script):
             self.given_up += 1
             return lost(promise)
 
-        algorithm.step, algorithm.lost = stepped, dropped
+        algorithm.step, algorithm.batches.lost = stepped, dropped
 
     def replay(self, completed):
         problem, x = self.problem, self.training.initial.astype(np.float64)
@@ -74,7 +74,7 @@ def test_the_mini_batch_of_a_trial_that_was_given_up_is_the_next_one():
     assert len(rows) > 50
     waiting = [sum(entry[0] == k for entry in algorithm._batch) for k in range(K)]
     for k in range(K):
-        assert algorithm._draws[k] - sent[k] - waiting[k] in (0, 1), "one may be under way"
+        assert algorithm.batches.draws[k] - sent[k] - waiting[k] in (0, 1), "one may be under way"
         assert algorithm.tape.releases.total(k) == sent[k] + waiting[k]
 
 

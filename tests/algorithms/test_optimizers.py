@@ -24,7 +24,16 @@ from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.accounts.test_network import network, scenario
 from tests.algorithms.test_replay import STEP, Script
-from tests.helpers import Lab, NumpyExecutor, batch_gradient, constant, make_problem, make_world, run_algorithm
+from tests.helpers import (
+    Lab,
+    NumpyExecutor,
+    batch_gradient,
+    constant,
+    make_problem,
+    make_training,
+    make_world,
+    run_algorithm,
+)
 
 D = 650
 
@@ -153,12 +162,13 @@ def test_a_kept_state_continues_a_plain_loop_over_all_rounds(name):
         )
         models = [algorithm.server_model] * 2
         for steps in (5, 1, 9, 4):
-            algorithm.lost(algorithm.train(models[0], 0, 0, (step_size, 0.0, 0.0, 0.0)))
-            changes = [algorithm.train(models[k], k, steps + k, (step_size, 0.0, 0.0, 0.0)) for k in range(2)]
-            models = [lab.tape.combine((1.0, models[k]), (1.0, algorithm.trained(changes[k]))) for k in range(2)]
+            algorithm.batches.lost(algorithm.batches.train(models[0], 0, 0, (step_size, 0.0, 0.0, 0.0)))
+            changes = [algorithm.batches.train(models[k], k, steps + k, (step_size, 0.0, 0.0, 0.0)) for k in range(2)]
+            changes = [algorithm.descent.trained(change) for change in changes]
+            models = [lab.tape.combine((1.0, models[k]), (1.0, changes[k])) for k in range(2)]
         values = lab.tape.values(models)
-        algorithm.optimizer.begin(0)
-        again = lab.tape.combine((1.0, algorithm.train(models[0], 0, 3, (step_size, 0.0, 0.0, 0.0))))
+        algorithm.descent.begin(0)
+        again = lab.tape.combine((1.0, algorithm.batches.train(models[0], 0, 3, (step_size, 0.0, 0.0, 0.0))))
         (after_crash,) = lab.tape.values([again])
     chain = optax.chain(*parts, optax.scale(-1.0))
     looped = [plain_loop(problem, start(), chain, 19 + 4 * k, step_size, k) for k in range(2)]
@@ -275,15 +285,19 @@ def test_states_are_blended_taken_and_lost_one_by_one():
     executor = NumpyExecutor(2)
     tape = Tape(executor, optimizer=rule, serial_steps=True)
     plan = OptimizerPlan(initial=np.float32([[1, 1], [2, 2], [9, 9]]), averaged=2, loses=True, averages=True)
-    optimizer, base = Optimizer(tape, plan, 3, chain=False), tape.constant(np.zeros(2))
+    training = make_training([1, 1, 1])
+    optimizer, base = Optimizer(tape, training, plan, chain=False), tape.constant(np.zeros(2))
     other = State(tuple(tape.constant(np.full(2, value)) for value in (5.0, 6.0, 7.0)), 4)
     optimizer.average(1, [(0.25, other), (0.75, optimizer.shown(1))])
     optimizer.take(2, other)
-    moved = [optimizer.step(who, base, ((1.0, base),), 0.5) for who in range(3)]
+    moved = [optimizer.along(who, base, ((1.0, base),), 0.5) for who in range(3)]
     values = tape.values([*moved, *optimizer.shown(1).rows, *optimizer.shown(2).rows])[:, 0].tolist()
     assert values == [0.0, 0.0, 2.0, 2.0, 3.0, 9.0, 5.0, 6.0, 7.0]
     assert [optimizer.shown(who).updates for who in range(3)] == [1, 1, 5]
-    optimizer.lose(2)
+    crash = make_world(3).clock.event()
+    optimizer.crashes(2, crash)
+    assert optimizer.shown(2).updates == 5
+    crash.callbacks[0](crash)
     assert optimizer.shown(2).updates == 0
     assert tape.values(optimizer.shown(2).rows)[:, 0].tolist() == [1.0, 2.0, 9.0]
 

@@ -34,7 +34,7 @@ def run(kind, plan, *, norm=NORM, updates=None, until=None, keep=True, **options
     sums, events = [], []
 
     def watch(algorithm):
-        train, take = algorithm.train, getattr(algorithm, "take", None)
+        train, take = algorithm.batches.train, getattr(algorithm, "take", None)
 
         def trained(model, client, steps, step, *correction):
             promise = train(model, client, steps, step, *correction)
@@ -45,7 +45,7 @@ def run(kind, plan, *, norm=NORM, updates=None, until=None, keep=True, **options
             events.append(("take", update.client, update.staleness))
             take(update)
 
-        algorithm.train = trained
+        algorithm.batches.train = trained
         if take is not None:
             algorithm.take = taken
 

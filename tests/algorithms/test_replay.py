@@ -46,7 +46,7 @@ class Script:
         assert len(rows) == updates
 
     def _prepare(self, algorithm):
-        gradient, on_update, draws = algorithm.gradient, algorithm.on_update, [0] * K
+        gradient, on_update, draws = algorithm.batches.gradient, algorithm.on_update, [0] * K
         again = self.problem.batches.sampling == "shuffle"  # a client that reads twice for one update has crashed
 
         def read(model, client):
@@ -64,8 +64,8 @@ class Script:
             self.events.append(("lost", promise.client))
             return forget(promise)
 
-        forget = algorithm.lost
-        algorithm.gradient, algorithm.on_update, algorithm.lost = read, update, lost
+        forget = algorithm.batches.lost
+        algorithm.batches.gradient, algorithm.on_update, algorithm.batches.lost = read, update, lost
 
     def _spy_on(self, network):
         send = network.send

@@ -72,7 +72,8 @@ def test_models_equal_those_of_sums_that_are_sent():
     sent, used, newest, inbox, reads, step = {}, dict(rho), {}, [[] for _ in range(K)], {}, 0.05
 
     def prepare(algorithm):
-        gradient, push, receive, absorb = algorithm.gradient, algorithm.push, algorithm._receive_sums, algorithm.absorb
+        gradient, push = algorithm.batches.gradient, algorithm.push
+        receive, absorb = algorithm._receive_sums, algorithm.absorb
 
         def read(model, client):
             at = x[client] / w[client]
@@ -105,7 +106,7 @@ def test_models_equal_those_of_sums_that_are_sent():
             inbox[me].clear()
             absorb(me, round_num)
 
-        algorithm.gradient, algorithm.push = read, pushed
+        algorithm.batches.gradient, algorithm.push = read, pushed
         algorithm._receive_sums, algorithm.absorb = received, absorbed
 
     algorithm, tape = simulate(step, updates=30 * K, prepare=prepare, graph="exponential")

@@ -30,7 +30,7 @@ class Script:
             self.models = lab.tape.values(self.algorithm.models())
 
     def _prepare(self, algorithm):
-        gradient, on_update = algorithm.gradient, algorithm.on_update
+        gradient, on_update = algorithm.batches.gradient, algorithm.on_update
         push, receive, absorb = algorithm.push, algorithm._receive, algorithm.absorb
 
         def read(model, client):
@@ -50,7 +50,7 @@ class Script:
             self.events.append(("absorb", me, round_num))
             absorb(me, round_num)
 
-        algorithm.gradient, algorithm.push = read, pushed
+        algorithm.batches.gradient, algorithm.push = read, pushed
         algorithm._receive, algorithm.absorb = received, absorbed
         algorithm.on_update = lambda row: (self.events.append(("update", row[1])), on_update(row))
 

@@ -50,7 +50,7 @@ class Watch:
 
     def __init__(self, algorithm):
         self.promised, self.lost = Counter(), Counter()
-        promise, lose = algorithm.gradient, algorithm.lost
+        promise, lose = algorithm.batches.gradient, algorithm.batches.lost
 
         def gradient(model, client):
             self.promised[client] += 1
@@ -60,7 +60,7 @@ class Watch:
             self.lost[gradient.client] += 1
             return lose(gradient)
 
-        algorithm.gradient, algorithm.lost = gradient, lost
+        algorithm.batches.gradient, algorithm.batches.lost = gradient, lost
 
 
 def run(kind, world, **options):

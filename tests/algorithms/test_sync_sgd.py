@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from simfl.algorithms.optimizers import OptimizerPlan
+from simfl.algorithms.training import OptimizerPlan
 from simfl.robust.rules.median import Median
 from simfl.world.availability import Outage
 from simfl.world.collectives import ALL_REDUCES

@@ -128,7 +128,7 @@ def test_state_of_the_parameters_cannot_be_lost(own):
 
 def test_own_algorithm_has_to_declare_that_it_takes_an_optimizer():
     algorithm = {"kind": "tests.algorithms.custom:Alone", "optimizer": "adam"}
-    with pytest.raises(ScenarioError, match=r"algorithm\.optimizer: expected sgd .* make its steps with self\.descend"):
+    with pytest.raises(ScenarioError, match=r"algorithm\.optimizer: .* make its steps with self\.descent\.step"):
         prepare(scenario(algorithm))
 
 

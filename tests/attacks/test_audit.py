@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simfl.algorithms.base import BatchSizes
+from simfl.algorithms.batches import BatchSizes
 from simfl.assembly.assemble import assemble
 from simfl.attacks.adversary import HEARD_AT_A_TIME, ListeningTape
 from simfl.attacks.audit import Audit, audit, curve

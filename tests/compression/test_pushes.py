@@ -82,14 +82,14 @@ class Events:
         world.network.send = spied
 
     def prepare(self, algorithm):
-        gradient, on_update = algorithm.gradient, algorithm.on_update
+        gradient, on_update = algorithm.batches.gradient, algorithm.on_update
 
         def read(model, client):
             promised = gradient(model, client)
             self.events.append(("read", client, promised.draw, None))
             return promised
 
-        algorithm.gradient = read
+        algorithm.batches.gradient = read
         algorithm.on_update = lambda row: (self.events.append(("update", row[1], None, None)), on_update(row))
 
     def replay(self, data, sender, gamma):

@@ -97,7 +97,7 @@ def test_a_long_run_fills_lanes_and_keeps_the_bank_small(kind, options, lanes):
             return NEVER
         return algorithm.updates + 1000
 
-    algorithm.on_mark, algorithm.next_mark = mark, 2000
+    algorithm.marks.call, algorithm.marks.next = mark, 2000
     algorithm.start()
     world.clock.run()
     assert capacities[0] <= 6 * K

@@ -18,7 +18,7 @@ def taken(clients):
         tape = Tape(NullExecutor(), **recorded("adpsgd"))
         training = make_training([8] * clients, batch_size=8)
         algorithm = ADPSGD(world, tape, training, exchange="atomic")
-        algorithm.on_mark, algorithm.next_mark = lambda: world.clock.stop() or 2**62, 3 * clients
+        algorithm.marks.call, algorithm.marks.next = lambda: world.clock.stop() or 2**62, 3 * clients
         algorithm.start()
         world.clock.run()
         tape.flush()

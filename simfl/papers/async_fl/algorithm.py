@@ -102,8 +102,11 @@ class AsyncFL(ServerAlgorithm):
         """
         super().set_up()
         count, training = self.num_clients, self.training
+        self._total = training.num_examples
+        if training.allowances is not None:
+            self.budgets.leave_to(self._affords)
         self.sizes = sizes or RoundSizes(
-            ConstantSizes(self._nominal), [1.0] * count, self.world.streams, each_client=True
+            ConstantSizes(training.batch_size), [1.0] * count, self.world.streams, each_client=True
         )
         self.gate = gate or RoundsGate()
         self.last_round = rounds
@@ -182,20 +185,20 @@ class AsyncFL(ServerAlgorithm):
 
     def step_at(self, i: int) -> float:
         """Return eta_i of round i, the schedule's at t = S_i gradients or a share of them."""
-        if not callable(self._schedule):
-            return self._schedule
+        schedule = self.descent.schedule
+        if not callable(schedule):
+            return schedule
         before = self.sizes.total(i)
-        return self._schedule(i, before // self._counted_by, before / self._total)
+        return schedule(i, before // self._counted_by, before / self._total)
 
-    def exhausted(self, client: int) -> bool:
-        """Return whether the client's next release would exceed its privacy budget.
+    def _affords(self, client: int) -> bool:
+        """Return whether the client's next release keeps its privacy budget.
 
         Allowances count rounds with examples from the first on. A client that joins late has only the remaining ones,
         whose sizes are those that the budget was planned for.
         """
         allowances = self.training.allowances
-        within = allowances is None or self._rounds_before(client) < allowances[client]
-        return not within and self.budgets.spend(client)
+        return allowances is None or self._rounds_before(client) < allowances[client]
 
     def _rounds_before(self, client: int) -> int:
         """Return the number of rounds with examples of the client before its current one."""
@@ -215,7 +218,7 @@ class AsyncFL(ServerAlgorithm):
                 if i >= self.complete:
                     self.applied_in.setdefault(i, set()).add(part.client)
                 self.gradients += self.sizes.of(i, part.client)
-                noise_std = self._noise_std[part.client] * self.sizes.noise_factor(i)
+                noise_std = self.batches.noise_std[part.client] * self.sizes.noise_factor(i)
                 staleness = self.version - part.version
                 self.updated(part.client, staleness, part.examples, step_size, round_num=i, noise_std=noise_std)
             for _ in bundle.parts:
@@ -267,7 +270,7 @@ class AsyncFL(ServerAlgorithm):
             return
         run = self._local_round if self.local else self._batch_round
         while not self._past_last(self.at_round[me]):
-            if self.exhausted(me) or not (yield from run(me)):
+            if self.budgets.spent(me) or not (yield from run(me)):
                 self.remove(me)
                 return
 
@@ -341,7 +344,7 @@ class AsyncFL(ServerAlgorithm):
             outcome = yield self.compute(me, size)
             if outcome is not Outcome.DONE:
                 if gradient is not None:
-                    self.lost(gradient)
+                    self._lost(gradient)
                 return outcome is Outcome.CRASHED
         terms: list[tuple[float, Model | Gradient]] = [(-step_size, gradient)] if gradient else []
         if self.training.l2 and size and self.mask == 1:  # else it is masked with the rest
@@ -354,20 +357,18 @@ class AsyncFL(ServerAlgorithm):
 
     def _batch(self, me: int, i: int, size: int, model: Model) -> Gradient:
         """Return the promised gradient of a round's batch."""
-        draw, start = self._draws[me], None
-        self._draws[me] += 1
+        draw, start = self.batches.draws[me], None
+        self.batches.draws[me] += 1
         if self.training.sampling == "shuffle":  # pieces of a pass have the nominal size, whatever the rounds have
-            start = divmod(self._consumed[me], self._nominal)
+            start = divmod(self._consumed[me], self.training.batch_size)
             self._consumed[me] += size
-        noise_scale = self._noise_scale[me] * self.sizes.noise_factor(i)
+        noise_scale = self.batches.noise_scale[me] * self.sizes.noise_factor(i)
         return self.tape.gradient_in_pieces(model, me, draw, size, noise_scale, start)
 
-    def lost(self, promise: Gradient) -> bool:
-        """Return whether the batch is drawn again; shuffled data then steps back."""
-        again = super().lost(promise)
-        if again:
+    def _lost(self, promise: Gradient) -> None:
+        """Drop a promise; if its batch is drawn again, shuffled data step back."""
+        if self.batches.lost(promise):
             self._consumed[promise.client] -= promise.examples
-        return again
 
     def _send(self, me: int, i: int, change: Model, part: Part) -> None:
         """Send (i, c, U), and advance to the next round."""
@@ -381,17 +382,17 @@ class AsyncFL(ServerAlgorithm):
 
     def _local_round(self, me: int) -> Generator[simpy.Event, Any, bool]:
         """Run a round of local steps; return False if the client left."""
-        i = self.at_round[me]
-        steps = -(-self._size(me, i) // self._nominal)
+        i, nominal = self.at_round[me], self.training.batch_size
+        steps = -(-self._size(me, i) // nominal)
         under_way = self._rounds[me] = _LocalRound(i, steps, self.model[me])
         crashed = False
         while under_way.done < steps and not crashed:
-            begin = under_way.done * self._nominal
-            allowed = yield from self._permission(me, i, min(begin + self._nominal, self.sizes.of(i, me)))
-            until = -(-allowed // self._nominal) if allowed == self.sizes.of(i, me) else allowed // self._nominal
+            begin = under_way.done * nominal
+            allowed = yield from self._permission(me, i, min(begin + nominal, self.sizes.of(i, me)))
+            until = -(-allowed // nominal) if allowed == self.sizes.of(i, me) else allowed // nominal
             before = self.times.begun_s(me)
             under_way.first, under_way.until, under_way.began_s = under_way.done, until, self.clock.now
-            computing = self.compute(me, (until - under_way.done) * self._nominal)
+            computing = self.compute(me, (until - under_way.done) * nominal)
             under_way.seconds = self.times.begun_s(me) - before
             outcome = yield computing
             if outcome is Outcome.GONE:
@@ -405,7 +406,7 @@ class AsyncFL(ServerAlgorithm):
             self.model[me] = under_way.base
             return True
         change = under_way.change or self.tape.combine()
-        self._send(me, i, change, Part(me, steps * self._nominal, self._version[me]))
+        self._send(me, i, change, Part(me, steps * nominal, self._version[me]))
         return True
 
     def _advance(self, me: int, under_way: _LocalRound) -> None:
@@ -420,15 +421,15 @@ class AsyncFL(ServerAlgorithm):
         steps = until - under_way.done
         if steps <= 0:
             return
-        i, nominal = under_way.round_num, self._nominal
+        i, nominal = under_way.round_num, self.training.batch_size
         eta = self.step_at(i)
-        noise = eta * self._noise_scale[me] if until == under_way.steps else 0.0
+        noise = eta * self.batches.noise_scale[me] if until == under_way.steps else 0.0
         step = (eta * nominal, 0.0, 0.0, 0.0)
         if self.decay is not None:
             before, per_step = self.sizes.total(i) / self._counted_by, self.num_clients * nominal / self._counted_by
             step = (self.decay[0] * nominal, self.decay[1], before + per_step * under_way.done, per_step)
-        draw = self._draws[me]
-        self._draws[me] = draw + steps
+        draw = self.batches.draws[me]
+        self.batches.draws[me] = draw + steps
         promise = self.tape.train(self.model[me], me, draw, steps, nominal, step, noise, self.sizes.of(i, me))
         made = self.tape.combine((1.0, promise))
         self.model[me] = self.tape.combine((1.0, self.model[me]), (1.0, made))

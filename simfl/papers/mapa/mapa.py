@@ -58,7 +58,6 @@ class MAPA(AsyncSGD):
         self.stages = list(stages) or [StageRule(0, float("inf"), 1.0, super().step_size())]
         #: Number of the present stage, from 0.
         self.stage = 0
-        self._rules: list[StageRule] = [self.stages[0]] * self.num_clients
 
     def content(self, client: int) -> Any:
         """The model, its version, and how to clip."""
@@ -67,16 +66,11 @@ class MAPA(AsyncSGD):
 
     def gradient_at(self, me: int, content: Any) -> Gradient:
         """Promise a gradient, clipped and noised as the server said."""
-        self._rules[me] = content[2]
-        return super().gradient_at(me, content)
-
-    def gradient(self, model: Any, client: int) -> Gradient:
-        """Promise the client's next gradient at `model` under the rule it received."""
-        rule = self._rules[client]
-        draw = self._draws[client]
-        self._draws[client] = draw + 1
-        scale = self._noise_scale[client] * rule.noise
-        return self.tape.gradient(model, client, draw, self._nominal, scale, rule.clipping_norm)
+        model, _, rule = content
+        draw = self.batches.draws[me]
+        self.batches.draws[me] = draw + 1
+        scale = self.batches.noise_scale[me] * rule.noise
+        return self.tape.gradient(model, me, draw, self.training.batch_size, scale, rule.clipping_norm)
 
     def step_size(self) -> float:
         """The current stage's step size."""
@@ -89,8 +83,8 @@ class MAPA(AsyncSGD):
 
     def noise_std_of(self, client: int, gradient: Gradient) -> float:
         """The noise of the rule under which the gradient was computed."""
-        scale = self._noise_scale[client]
-        return self._noise_std[client] * gradient.noise_scale / scale if scale else 0.0
+        scale = self.batches.noise_scale[client]
+        return self.batches.noise_std[client] * gradient.noise_scale / scale if scale else 0.0
 
     def applied(self) -> None:
         """Count an update; the next stage may begin."""

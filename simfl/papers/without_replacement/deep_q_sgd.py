@@ -155,7 +155,7 @@ class DeepQSGD(PassedModels):
         own = self.local[pair]
         gradient = self.batch(own, me, task, 0.0)
         self.tape.hold(gradient)
-        self._begun(pair, self.tape.combine((1.0, own), *self.descent(gradient, 2.0 * step_size)))
+        self._begun(pair, self.tape.combine((1.0, own), *self.descent.terms(gradient, 2.0 * step_size)))
         if not (yield from self.working(me)):
             self.abandon(me, None)
             return False
@@ -173,9 +173,9 @@ class DeepQSGD(PassedModels):
         step_size = self.step_at(self.used[pair])
         largest = max(self._largest[pair], step_size)
         ratio = largest / step_size if step_size > 0.0 else 1.0
-        gradient = self.batch(model, me, task, self._noise_scale[me] * ratio)
+        gradient = self.batch(model, me, task, self.batches.noise_scale[me] * ratio)
         self.tape.hold(gradient)
-        joint = self.tape.combine((0.5, model), (0.5, self.local[pair]), *self.descent(gradient, step_size))
+        joint = self.tape.combine((0.5, model), (0.5, self.local[pair]), *self.descent.terms(gradient, step_size))
         self._begun(pair, joint)
         if not (yield from self.working(me)):
             self.abandon(me, task)
@@ -183,7 +183,7 @@ class DeepQSGD(PassedModels):
         self.local[pair] = joint
         self._largest[pair] = 0.0
         self.tape.release(gradient)
-        self.publish(me, task, version, joint, step_size, source, self._noise_std[me] * ratio)
+        self.publish(me, task, version, joint, step_size, source, self.batches.noise_std[me] * ratio)
         self._next(task, me)
         return True
 

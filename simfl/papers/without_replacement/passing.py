@@ -76,10 +76,11 @@ class PassedModels(Algorithm):
         self.racing = contention == "race"
         self.visits = visits
         self.num_tasks = self.training.tasks
+        self._still = self._trivial and not self.world.network.links.cuts
         pairs = self.num_clients * self.num_tasks
         #: Batches that each pair (node * tasks + task) has used, or begun to use.
         self.used = [0] * pairs
-        self._batches = [visits * int(n) // self._nominal for n in self.training.sizes]
+        self._batches = [visits * int(n) // self.training.batch_size for n in self.training.sizes]
         initial, constant = self.training.tasks_initial, self.tape.constant
         #: The global model of each task, its version, and its holder (-1: all nodes, at the start).
         self.globals: list[Model]
@@ -142,10 +143,10 @@ class PassedModels(Algorithm):
         if not nodes:
             return
         if acting:
-            if self._trivial and self._connected and not self.budgets.limited:
+            if self._still and not self.budgets.limited:
                 return
             now = self.clock.now
-            awaited = [k for k in acting if not self.exhausted(k) and self._in_reach_s(k, task) == now]
+            awaited = [k for k in acting if not self.budgets.spent(k) and self._in_reach_s(k, task) == now]
             if awaited:
                 self._look_at_absences(task, awaited)
                 return
@@ -197,9 +198,9 @@ class PassedModels(Algorithm):
         """Give the right to update to a waiting node; `teller` made the last update."""
         waiting = self._waiting[task]
         present = waiting
-        if not (self._trivial and self._connected) or self.budgets.limited:
+        if not self._still or self.budgets.limited:
             now, availability = self.clock.now, self.world.availability
-            waiting[:] = [k for k in waiting if not (availability.gone(k, now) or self.exhausted(k))]
+            waiting[:] = [k for k in waiting if not (availability.gone(k, now) or self.budgets.spent(k))]
             present = [k for k in waiting if self._in_reach_s(k, task) == now]
         self._taken[task], self._parked[task] = bool(waiting), None
         if not waiting:
@@ -256,7 +257,7 @@ class PassedModels(Algorithm):
         holder, network, now = self.holder[task], self.world.network, self.clock.now
         if holder in (-1, node):
             arrive(-1)
-        elif not self._connected and (joined_s := network.joined_s((node, holder), now)) > now:
+        elif network.links.cuts and (joined_s := network.joined_s((node, holder), now)) > now:
             if not math.isinf(joined_s):  # by then, another node may be the holder
                 self.clock.call_at(joined_s, lambda: self._fetch(node, task, then))
         elif network.free:
@@ -315,15 +316,11 @@ class PassedModels(Algorithm):
         pair = node * self.num_tasks + task
         draw = self.used[pair]
         self.used[pair] = draw + 1
-        return self.tape.gradient(model, pair, draw, self._nominal, noise_scale)
+        return self.tape.gradient(model, pair, draw, self.training.batch_size, noise_scale)
 
     def step_at(self, count: int) -> float:
         """Return the step size of the update after `count` updates of the task."""
-        schedule = self._schedule
-        if not callable(schedule):
-            return schedule
-        examples = count * self._nominal
-        return schedule(count, examples, examples / self._total)
+        return self.descent.size_after(count, count * self.training.batch_size)
 
     def publish(
         self, node: int, task: int, read: int, model: Model, step_size: float, source: int, noise_std: float
@@ -340,7 +337,7 @@ class PassedModels(Algorithm):
         self, node: int, task: int, staleness: int, step_size: float, source: int, version: int, noise_std: float
     ) -> None:
         """Record that a batch was used."""
-        self.updated(node, staleness, self._nominal, step_size, source, version, noise_std)
+        self.updated(node, staleness, self.training.batch_size, step_size, source, version, noise_std)
 
     def release(self, node: int, task: int) -> None:
         """Give back the right to update, and wait for it again if data is left."""

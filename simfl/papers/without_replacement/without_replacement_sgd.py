@@ -59,7 +59,7 @@ class WithoutReplacementSGD(PassedModels):
         """Token mode: compute on the models that come, in their order."""
         while True:
             task, model, version, source = yield from self.take(me)
-            gradient = self.batch(model, me, task, self._noise_scale[me])
+            gradient = self.batch(model, me, task, self.batches.noise_scale[me])
             if not (yield from self.working(me)):
                 self.abandon(me, task)
                 return
@@ -75,7 +75,7 @@ class WithoutReplacementSGD(PassedModels):
             self._fetch(me, upcoming)
         while upcoming is not None:
             task, model, version, source = yield from self.take(me)
-            gradient = self.batch(model, me, task, self._noise_scale[me])
+            gradient = self.batch(model, me, task, self.batches.noise_scale[me])
             upcoming = self._following(me, task)
             ahead = upcoming is not None and upcoming != task
             if upcoming is not None and ahead:
@@ -112,5 +112,5 @@ class WithoutReplacementSGD(PassedModels):
         """Make the next version of a task's model."""
         self.works_on_newest(me, task)
         step_size = self.step_at(self.version[task])
-        model = self.tape.combine((1.0, self.globals[task]), *self.descent(gradient, step_size))
-        self.publish(me, task, read, model, step_size, source, self._noise_std[me])
+        model = self.tape.combine((1.0, self.globals[task]), *self.descent.terms(gradient, step_size))
+        self.publish(me, task, read, model, step_size, source, self.batches.noise_std[me])

@@ -578,7 +578,7 @@ def test_mask_sends_a_random_enlarged_part_of_the_entries(l2):
         up = algorithm.tree.up
 
         def sent(client, bundle):
-            changes.append((client, algorithm._draws[client] - 1, bundle.change))
+            changes.append((client, algorithm.batches.draws[client] - 1, bundle.change))
             up(client, bundle)
 
         algorithm.tree.up = sent
