@@ -38,7 +38,6 @@ HOT = (
     "simfl/algorithms/steps.py",
     "simfl/algorithms/sync_sgd.py",
     "simfl/algorithms/times.py",
-    "simfl/algorithms/training.py",
     "simfl/tape/recording.py",
     "simfl/world/compute.py",
     "simfl/world/links.py",

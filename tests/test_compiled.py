@@ -15,7 +15,6 @@ import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from simfl.compiled import check_compiled
@@ -62,7 +61,6 @@ def test_a_stale_module_is_rejected(tmp_path, change):
 #: Arguments of the frozen dataclasses in compiled modules, by class.
 FROZEN = {
     "StalenessBound": (4, "drop"),
-    "Training": (np.zeros(3, np.float32), np.array([4, 5]), 2, "shuffle", 0.1),
     "Constant": (2.0,),
     "Law": (Constant(1.0), 1.0),
     "Slowdown": (3.0, frozenset({1})),

@@ -1,4 +1,4 @@
-"""The mini-batches of clients: their numbers, their sizes, and promises of what is computed of them."""
+"""The mini-batches of clients: their numbers, their sizes, and promises of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Steps along gradients: plain SGD, by clients or a server. Optimizers are in `simfl.algorithms.optimizers`."""
+"""Steps along gradients: plain SGD, by clients or a server.
+
+Optimizers are in `simfl.algorithms.optimizers`.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.algorithms.aggregation import Hostility
-from simfl.compiled import Number, as_call
+from simfl.compiled import Number
 from simfl.compression.base import CompressionPlan
 from simfl.each import number
 from simfl.privacy.cohorts import CohortPlan
@@ -149,7 +149,3 @@ class Training:
     def message_bytes(self) -> int:
         """Bytes of what takes a model's place in a message: compressed, or the model."""
         return self.model_bytes if self.compression is None else self.compression.bytes
-
-    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        """Support `copy` and `pickle`."""
-        return as_call(self)

@@ -100,7 +100,7 @@ _QUIET = ("record.updates=false", "record.epsilon=false")
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return the experiments; the quick form leaves out other steps, s = 1 and LeNet-5."""
+    """Return the experiments; quick ones leave out other steps, s = 1 and LeNet-5."""
     if quick:
         return [*over_epsilon((0.05, 0.5), SEEDS, (OWN,)), *over_sizes((10, 19), SEEDS)]
     logistic = [*over_epsilon(EPSILONS, MANY), *over_steps(MANY), *over_sizes(TRIED, 10)]
