@@ -72,7 +72,7 @@ MOST_GUESTS = 3
 WEIGHTS = {
     "": 1206,
     "accounts": 3359,
-    "algorithms": 9953,
+    "algorithms": 9955,
     "assembly": 4271,
     "attacks": 4745,
     "bench": 1344,
@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5278,
     "world": 5300,
 }
-MOST_LINES = {"core": 59385, "all": 90490, "tests": 64133}
+MOST_LINES = {"core": 59387, "all": 90492, "tests": 64141}
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,9 @@ class Batches:
         draw = self.draws[client]
         self.draws[client] = draw + steps
         scale, size, (rows, count) = self.noise_scale[client], self.sizes[client], self._descent.kept(client)
-        return self._tape.train(model, client, draw, steps, size, step, scale, 0, correction, rows, count)
+        return self._tape.train(
+            model, client, draw, steps, size, step, scale, correction=correction, state=rows, count=count
+        )
 
     def lost(self, promise: Gradient) -> bool:
         """Drop a promise that a crash destroyed; return whether its batch is used again.

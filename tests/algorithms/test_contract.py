@@ -245,13 +245,14 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
     )
 
     def prepare(algorithm):
-        original = algorithm.batches.gradient
+        def noting(promised):
+            return lambda model, client, *rest: (
+                read_at.__setitem__(client, world.clock.now),
+                promised(model, client, *rest),
+            )[1]
 
-        def gradient(model, client):
-            read_at[client] = world.clock.now
-            return original(model, client)
-
-        algorithm.batches.gradient = gradient
+        algorithm.batches.gradient = noting(algorithm.batches.gradient)
+        algorithm.batches.train = noting(algorithm.batches.train)
         if kind == "area":  # the server sends the next model before it takes the step with the last update
             begin = algorithm.gradient_at
             algorithm.gradient_at = lambda me, content: (sent_at.__setitem__(me, content[1]), begin(me, content))[1]

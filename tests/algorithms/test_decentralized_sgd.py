@@ -99,8 +99,8 @@ def test_a_round_frees_the_rows_of_models_before_those_of_states():
     """This order is recorded, and places of rows in the bank follow it."""
     freed, mean = [], Model((), ())
     tape = SimpleNamespace(combine=lambda *terms: mean, settle=lambda model: model)
-    optimizer = SimpleNamespace(shown=lambda client: None, average=lambda client, terms: None)
-    means = CommonMixing(SimpleNamespace(tape=tape, optimizer=optimizer, training=SimpleNamespace(model_bytes=4)))
+    descent = SimpleNamespace(averages=True, shown=lambda client: None, average=lambda client, terms: None)
+    means = CommonMixing(SimpleNamespace(tape=tape, descent=descent, training=SimpleNamespace(model_bytes=4)))
 
     def vector(number):
         return Model((Row(number, 0, freed),), (1.0,))

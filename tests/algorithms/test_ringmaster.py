@@ -83,7 +83,7 @@ def test_discarded_gradients_are_releases(kind, options):
 def test_stopped_computations_are_no_releases(kind, options):
     algorithm, releases, rows = counted(kind, late="stop", **options)
     assert (algorithm.client_dropped, releases.total(1), algorithm.client_updates[1]) == ([0, 0], 0, 0)
-    assert algorithm._draws[1] == 1, "a stopped computation's mini-batch is the next one"
+    assert algorithm.batches.draws[1] == 1, "a stopped computation's mini-batch is the next one"
     assert releases.total(0) - len(rows) in (0, 1), "one may be in the batch"
     assert len(rows) > 100
 

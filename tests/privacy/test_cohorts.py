@@ -278,9 +278,9 @@ def test_the_server_enforces_participation_whatever_clocks_and_faults_do(name, o
             assert most <= rule.at_most
             assert owners is PAIRS or (most == rule.at_most and algorithm.budgets.spent_s)
         assert [algorithm.releases.total(client) for client in range(USERS)] == [len(made[user]) for user in owners]
-        early = algorithm.sum.early
-        assert not early or not rule.waits or owners is PAIRS
-        assert sum(early.values()) <= sum(algorithm.client_dropped)
+        early = algorithm.client_early
+        assert not any(early) or not rule.waits or owners is PAIRS
+        assert sum(early) <= sum(algorithm.client_dropped)
         assert ledger.final_epsilon(algorithm.releases).max() <= gaussian(math.sqrt(most) / 2.0) * 1.001
 
 
@@ -289,7 +289,7 @@ def test_a_fast_user_waits_or_is_sent_away(waits):
     """User 0 is five times as fast; both ways it is in every second buffer at most."""
     tape, _, _, algorithm = run("fedbuff", "none", gate=Gate(2, waits=waits), until=1.0)
     assert len(tape.sums) > 20
-    assert bool(algorithm.sum.early[0]) is not waits
+    assert bool(algorithm.client_early[0]) is not waits
     assert (algorithm.times.waited_s(0) > 0.5) is waits
     free, _, _, _ = run("fedbuff", "none", until=1.0)
     assert max(members[0] for members, _ in free.sums) > 1, "without a gate it is in one buffer several times"

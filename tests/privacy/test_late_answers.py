@@ -12,7 +12,7 @@ import pytest
 
 import simfl
 from simfl.accounts import check as claims
-from simfl.algorithms.secure_sums import SecureSums
+from simfl.algorithms import secure_sums
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.runs.runner import prepare, resume
 from simfl.scenario import from_mapping
@@ -97,13 +97,13 @@ def reckoned(run, circles, colluding=0):
 @pytest.fixture
 def circles(monkeypatch):
     """Keep the circles of sums."""
-    kept, usual = [], SecureSums._circle
+    kept, usual = [], secure_sums.circle_of
 
-    def circle(self, clients):
-        kept.append(usual(self, clients))
+    def circle(clients, generator):
+        kept.append(usual(clients, generator))
         return kept[-1]
 
-    monkeypatch.setattr(SecureSums, "_circle", circle)
+    monkeypatch.setattr(secure_sums, "circle_of", circle)
     return kept
 
 

@@ -15,7 +15,8 @@ import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from scipy.special import log_ndtr, ndtr
 
-from simfl.algorithms import ALGORITHMS, Algorithm
+from simfl.algorithms import ALGORITHMS
+from simfl.algorithms.batches import Batches
 from simfl.algorithms.staleness import StalenessBound
 from simfl.errors import SimflError
 from simfl.papers.async_fl.kind import releases_after
@@ -171,8 +172,8 @@ class Watching(Tape):
         self._take(Made(promise, parts, noise_scale, size, None), promise, *promise.pieces)
         return promise
 
-    def train(self, model, client, draw, steps, size, step, noise_scale=0.0, expected=0, correction=None):
-        promise = super().train(model, client, draw, steps, size, step, noise_scale, expected, correction)
+    def train(self, model, client, draw, steps, size, step, noise_scale=0.0, expected=0, **options):
+        promise = super().train(model, client, draw, steps, size, step, noise_scale, expected, **options)
         self._take(Made(promise, [(draw, 0, steps * size)], noise_scale, expected, None), promise)
         return promise
 
@@ -424,7 +425,7 @@ def test_every_combination_for_pure_mechanisms_is_certified_or_refused(name, fau
 @pytest.mark.parametrize("name", EXAMPLE)
 def test_lost_batches_that_are_not_reassigned_raise_epsilon(name, monkeypatch):
     """As in algorithms of a user: fewer releases over as many passes; budgets hold too."""
-    monkeypatch.setattr(Algorithm, "lost", lambda self, promise: False)
+    monkeypatch.setattr(Batches, "lost", lambda self, promise: False)
     sizes, levels = clients_of(name, "several")
     ledger = Ledger(Terms("gaussian", DELTA, 1.0, "replace_one"), np.array(sizes), BATCH, "shuffle", levels)
     tape, account = run(EXAMPLE[name], ledger, training_of(sizes, levels, "shuffle"), "crashes")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfl.algorithms import ALGORITHMS
-from simfl.papers.without_replacement.passing import PassedModels
+from simfl.papers.without_replacement.without_replacement_sgd import WithoutReplacementSGD
 from simfl.tape import Tape
 from simfl.world.links import LinkModel
 from tests.algorithms import test_contract as contract
@@ -129,7 +129,13 @@ def test_nodes_use_up_their_batches_evenly(order):
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_rounds_go_on_without_nodes_whose_privacy_budget_is_spent(tasks, monkeypatch):
     limits = [3 * tasks, 4 * tasks, 99, 99]
-    monkeypatch.setattr(PassedModels, "exhausted", lambda self, node: self.client_updates[node] >= limits[node])
+    start = WithoutReplacementSGD.start
+
+    def limited(self):
+        self.budgets.spent = lambda node: self.client_updates[node] >= limits[node]
+        start(self)
+
+    monkeypatch.setattr(WithoutReplacementSGD, "start", limited)
     budget = {"allowances": limits}
     algorithm, _ = run("without_replacement_sgd", make_world(4), tasks=tasks, order="rounds", training=budget)
     assert algorithm.client_updates == [3 * tasks, 4 * tasks, 8 * tasks, 8 * tasks]
