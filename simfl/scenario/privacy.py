@@ -638,9 +638,16 @@ class UnclippedGaussian(MechanismConfig):
 
 
 CORE = (
-    Gaussian | GaussianUpdate | CohortGaussian | DiscreteGaussian | LaplaceL2 | Laplace
-    | OnePassGaussian | UnclippedOnePass | UnclippedGaussian
-)  # fmt: skip
+    Gaussian
+    | GaussianUpdate
+    | CohortGaussian
+    | DiscreteGaussian
+    | LaplaceL2
+    | Laplace
+    | OnePassGaussian
+    | UnclippedOnePass
+    | UnclippedGaussian
+)
 
 
 def renewed(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
