@@ -144,7 +144,7 @@ def test_every_release_that_the_executor_computes_is_counted(algorithm, privacy,
             "the rest is in flight"
         )
     assert (counted > 0).all()
-    assert made.manifest.extra["privacy"] == simulation.setup.ledger.statement
+    assert made.manifest.extra["privacy"] == simulation.setup.ledger.statement_of(account)
 
 
 # -- algorithms of a user's own --------------------------------------------------------------------
