@@ -4,7 +4,7 @@
 #   PYTHON=python3.13   the interpreter to make .venv with (3.11 or newer; default: the first that fits)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all lint types compiled bench site clean
+.PHONY: help setup demo test test-slow test-all test-torch lint types compiled bench site clean
 
 EXTRAS ?= dev
 comma := ,
@@ -70,6 +70,17 @@ test-slow: $(STAMP)
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2
+
+# An environment of its own: PyTorch takes gigabytes, and needs older setuptools and mpmath than the rest.
+build/torch/ready: $(STAMP)
+	$(BIN)/python -m venv build/torch
+	build/torch/bin/python -m pip install --quiet $$(grep '^torch' constraints.txt)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")')" \
+	  > "$$(build/torch/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/simfl-tests.pth"
+	@touch $@
+
+test-torch: build/torch/ready
+	build/torch/bin/python -m pytest tests/models/test_pytorch.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
