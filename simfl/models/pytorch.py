@@ -156,16 +156,15 @@ def _few(names: Sequence[str]) -> str:
 
 def _which(net: Any, names: Sequence[str], trained: Sequence[str] | None, name: str) -> dict[str, bool]:
     """Return which values are trained, by name; refuse names that fit none."""
-    needing = {at for at, value in net.named_parameters(remove_duplicate=False) if value.requires_grad}
+    every = dict(net.named_parameters(remove_duplicate=False))
     if trained is None:
-        return {at: at in needing for at in names}
+        return {at: at in every and every[at].requires_grad for at in names}
 
     def fits(at: str, wanted: str) -> bool:
         return at == wanted or at.startswith(f"{wanted}.") or fnmatchcase(at, wanted)
 
     if isinstance(trained, str):
         trained = [trained]
-    every = dict(net.named_parameters(remove_duplicate=False))
     for wanted in trained:
         if not any(fits(at, wanted) for at in names if at in every):
             parts = dict.fromkeys(part for at in names for part in (at, at.rpartition(".")[0]) if part)
