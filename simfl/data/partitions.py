@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from simfl.errors import ScenarioError
 
 Indices = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
+SizesKind = Literal["equal", "power_law", "listed"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +60,7 @@ class Partition:
 class _Request:
     num_clients: int
     generator: np.random.Generator
-    sizes: str = "equal"
+    sizes: SizesKind = "equal"
     exponent: float = 1.0
     values: Sequence[int] | None = None
 
@@ -71,10 +72,10 @@ class _Request:
         return np.asarray(ranks**-self.exponent, np.float64)
 
     def listed(self) -> Counts:
-        """Return listed sizes as an array; their sum is checked by the caller."""
-        assert self.values is not None
-        assert len(self.values) == self.num_clients
-        return np.array(self.values, dtype=np.int64)
+        """Return the listed sizes; their sum is checked by the caller."""
+        values = np.array(self.values, dtype=np.int64)
+        assert values.shape == (self.num_clients,)
+        return values
 
     def check_count(self, n: int) -> None:
         """Refuse more clients than examples."""
@@ -87,9 +88,7 @@ class _Request:
     def counts(self, n: int) -> Counts:
         """Return how many of n examples each client gets, int64 [K]."""
         self.check_count(n)
-        if self.sizes != "listed":
-            return apportion(n, self.shares())
-        counts = self.listed()
+        counts = self.listed() if self.sizes == "listed" else apportion(n, self.shares())
         if counts.sum() > n:
             raise ScenarioError(
                 f"data.partition.sizes.values: they add up to {counts.sum()}, but there are {n} training examples"
@@ -103,7 +102,7 @@ def partition(
     num_clients: int,
     generator: np.random.Generator,
     *,
-    sizes: str = "equal",
+    sizes: SizesKind = "equal",
     exponent: float = 1.0,
     values: Sequence[int] | None = None,
     **options: Any,

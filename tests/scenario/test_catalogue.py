@@ -1,6 +1,9 @@
 """The schema has exactly the items that other rooms build, under the same names."""
 
-from simfl.data import DATASETS, PARTITIONS, SIZES
+from typing import get_args
+
+from simfl.data import DATASETS, PARTITIONS
+from simfl.data.partitions import SizesKind
 from simfl.models import MODELS, model_options
 from simfl.scenario import kinds
 from simfl.scenario.fields import kind_of, members_of
@@ -14,7 +17,7 @@ from simfl.world.topology import MIXING_RULES, TOPOLOGIES
 def test_schema_has_all_data_sets_and_partitions() -> None:
     assert set(kinds("data")) == set(DATASETS)
     assert {kind_of(member, "kind") for member in members_of(Partition)} == set(PARTITIONS)
-    assert {kind_of(member, "kind") for member in members_of(Sizes)} == set(SIZES)
+    assert {kind_of(member, "kind") for member in members_of(Sizes)} == set(get_args(SizesKind))
 
 
 def test_schema_has_all_options_of_models() -> None:
