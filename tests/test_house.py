@@ -73,7 +73,7 @@ WEIGHTS = {
     "": 1206,
     "accounts": 3359,
     "algorithms": 9955,
-    "assembly": 4271,
+    "assembly": 4268,
     "attacks": 4745,
     "bench": 1344,
     "cli": 1703,
@@ -88,12 +88,12 @@ WEIGHTS = {
     "reports": 2216,
     "robust": 946,
     "runs": 2458,
-    "scenario": 8782,
+    "scenario": 8740,
     "studies": 2248,
     "tape": 5278,
     "world": 5300,
 }
-MOST_LINES = {"core": 59392, "all": 90497, "tests": 64144}
+MOST_LINES = {"core": 59347, "all": 90452, "tests": 64148}
 
 
 @dataclass(frozen=True)

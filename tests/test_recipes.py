@@ -120,7 +120,7 @@ from simfl.assembly.setup import Setup
 class AloneSgdKind(Kind[AloneSgd]):
     """Steps are halved after so many passes over a client's data."""
 
-    kinds = ("alone_sgd",)
+    sections = (AloneSgd,)
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the updates of each client between two halvings."""

@@ -196,8 +196,8 @@ class Setup:
 class Kind(Generic[C]):
     """The differences of one family of algorithms, for a valid scenario."""
 
-    #: The names of its algorithms.
-    kinds: ClassVar[tuple[str, ...]] = ()
+    #: The sections of the schema that it serves, with those derived from them.
+    sections: ClassVar[tuple[type[AlgorithmConfig], ...]] = ()
     #: The sampling of mini-batches with `sampling: auto` and without privacy.
     usual_sampling: ClassVar[Sampling] = "shuffle"
 

@@ -1,29 +1,32 @@
 """The kinds of algorithms, one file for each family.
 
-A `Kind` in a file of this folder serves the algorithms in its `kinds`. The base class serves all others.
+A `Kind` in a file of this folder serves the sections in its `sections`, and those that are derived from them and have
+no `Kind` of their own. The base class serves all others.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from simfl.algorithms import ALGORITHMS, Algorithm
 from simfl.assembly.kinds.base import Kind, check_options, options_of
-from simfl.catalogue import Catalogue, classes_in
+from simfl.catalogue import classes_in
 from simfl.errors import ScenarioError, nearest
 from simfl.scenario import Scenario
 from simfl.scenario.own_code import load_class
 
-#: The kinds by the names of their algorithms.
-KINDS: Mapping[str, type[Kind[Any]]] = Catalogue(
-    lambda: {name: kind for kind in classes_in(__name__, Kind, "kinds") for name in kind.kinds}
-)
+
+@functools.cache
+def _kinds() -> Mapping[type, type[Kind[Any]]]:
+    return {section: kind for kind in classes_in(__name__, Kind, "kinds") for section in kind.sections}
 
 
 def find_kind(scenario: Scenario) -> Kind[Any]:
     """Return the `Kind` of a scenario's algorithm."""
-    return KINDS.get(scenario.algorithm.kind, Kind)(scenario)
+    kinds = _kinds()
+    return next((kinds[section] for section in type(scenario.algorithm).__mro__ if section in kinds), Kind)(scenario)
 
 
 def find_algorithm(kind: str) -> type[Algorithm]:
@@ -37,4 +40,4 @@ def find_algorithm(kind: str) -> type[Algorithm]:
     return load_class(kind, Algorithm, "algorithm.kind")
 
 
-__all__ = ["KINDS", "Kind", "check_options", "find_algorithm", "find_kind", "options_of"]
+__all__ = ["Kind", "check_options", "find_algorithm", "find_kind", "options_of"]

@@ -12,6 +12,7 @@ from simfl.assembly.traffic import cost_of, overloads
 from simfl.assembly.world import batch_times_s
 from simfl.errors import ScenarioError
 from simfl.scenario import algorithms as schema
+from simfl.scenario.algorithms.gossip import A2CiD2
 from simfl.scenario.units import format_time
 
 #: Models in flight that fit into memory: a kilobyte each, for any size of the model.
@@ -21,7 +22,7 @@ MOST_UNDER_WAY = 1_000_000
 class GossipLearningKind(BoundedKind[schema.GossipLearning]):
     """Gossip learning: messages are sent periodically."""
 
-    kinds = ("gossip_learning",)
+    sections = (schema.GossipLearning,)
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the time between two messages: by default that of a mini-batch at speed 1."""
@@ -63,7 +64,7 @@ class GossipLearningKind(BoundedKind[schema.GossipLearning]):
 class AdPsgdKind(BoundedKind[schema.AdPsgd]):
     """AD-PSGD: atomic exchanges take no time on any links."""
 
-    kinds: ClassVar[tuple[str, ...]] = ("adpsgd",)
+    sections: ClassVar[tuple[type[schema.AlgorithmConfig], ...]] = (schema.AdPsgd,)
 
     def warnings(self, setup: Setup) -> Iterator[str]:
         """Warn of exchanges that take no time although links do."""
@@ -76,7 +77,7 @@ class AdPsgdKind(BoundedKind[schema.AdPsgd]):
 class MixingKind(Kind[schema.DecentralizedSgd | schema.CorrectedGossip]):
     """D-PSGD and corrected gossip: the mixing matrix is the topology's."""
 
-    kinds = ("decentralized_sgd", "corrected_gossip")
+    sections = (schema.DecentralizedSgd, schema.CorrectedGossip)
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the rule of the mixing matrix."""
@@ -86,7 +87,7 @@ class MixingKind(Kind[schema.DecentralizedSgd | schema.CorrectedGossip]):
 class A2CiD2Kind(AdPsgdKind):
     """A2CiD2: the rates of pairs follow from the clients' times."""
 
-    kinds = ("a2cid2",)
+    sections = (A2CiD2,)
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the mean seconds of a gradient of each client."""
@@ -98,7 +99,7 @@ class A2CiD2Kind(AdPsgdKind):
 class SwiftKind(Kind[schema.Swift]):
     """SWIFT: its weights follow from the clients' times."""
 
-    kinds = ("swift",)
+    sections = (schema.Swift,)
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the mean seconds of a gradient of each client."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from simfl.assembly.kinds.base import BoundedKind
-from simfl.scenario.algorithms import ServerAlgorithmConfig
+from simfl.scenario.algorithms.late import GradientsConfig
 
 
-class LateKind(BoundedKind[ServerAlgorithmConfig]):
+class LateKind(BoundedKind[GradientsConfig]):
     """Servers of single gradients; a scenario gives them no bound on staleness."""
 
-    kinds = ("ringmaster", "rennala", "m_sync_sgd", "ringleader", "mindflayer")
+    sections = (GradientsConfig,)

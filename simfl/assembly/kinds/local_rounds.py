@@ -8,14 +8,16 @@ from typing import Any, ClassVar, TypeVar
 
 from simfl.assembly.kinds.base import BoundedKind, Kind
 from simfl.assembly.setup import Setup
-from simfl.scenario.algorithms import KGt, LocalRoundsConfig, LocalStepsConfig, Plexus
+from simfl.scenario.algorithms import AlgorithmConfig, KGt, LocalRoundsConfig, LocalStepsConfig
 from simfl.tape.problem import LocalRounds
 
 L = TypeVar("L", bound=LocalStepsConfig)
 
 
 class LocalStepsKind(Kind[L]):
-    """Base of kinds whose clients train in rounds."""
+    """Clients that train in rounds, with a server or without."""
+
+    sections: ClassVar[tuple[type[AlgorithmConfig], ...]] = (LocalStepsConfig,)
 
     @property
     def local(self) -> bool:
@@ -43,12 +45,9 @@ class LocalStepsKind(Kind[L]):
 
 
 class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRoundsConfig]):
-    """FedAvg and its relatives, FedAsync and FedBuff."""
+    """A server and clients that train in rounds: FedAvg, FedAsync, FedBuff and their relatives."""
 
-    kinds: ClassVar[tuple[str, ...]] = (
-        "fedavg", "fedprox", "scaffold", "feddyn", "fednova", "ditto", "diloco", "streaming_diloco",
-        "fedasync", "fedbuff", "ca2fl", "ace", "fadas", "fedat", "favas", "area",
-    )  # fmt: skip
+    sections: ClassVar[tuple[type[AlgorithmConfig], ...]] = (LocalRoundsConfig,)
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the pull that belongs to the algorithm."""
@@ -60,14 +59,8 @@ class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRounds
 class KGtKind(LocalStepsKind[KGt]):
     """K-GT: rounds of local steps with the mixing matrix of the topology."""
 
-    kinds = ("k_gt",)
+    sections = (KGt,)
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the rule of the mixing matrix."""
         return {**super().options(setup), "mixing": self.scenario.topology.mixing}
-
-
-class PlexusKind(LocalStepsKind[Plexus]):
-    """Plexus: rounds of local steps."""
-
-    kinds = ("plexus",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,14 +12,14 @@ from simfl.assembly.kinds.local_rounds import LocalRoundsKind
 from simfl.assembly.places import Places
 from simfl.assembly.setup import Setup
 from simfl.assembly.world import batch_times_s
-from simfl.scenario.algorithms.low_communication import BySpeed
+from simfl.scenario.algorithms.low_communication import BySpeed, DecoupledDiLoCo, Halos
 from simfl.streams import Streams
 
 
 class AsyncLocalSgdKind(LocalRoundsKind):
     """Asynchronous local SGD: slower clients may make fewer steps."""
 
-    kinds: ClassVar[tuple[str, ...]] = ("async_local_sgd",)
+    sections = (BySpeed,)
 
     def round_steps(self, sizes: Sequence[int]) -> list[int]:
         """Return how many mini-batches a round has at each client, [K]."""
@@ -39,7 +39,7 @@ class AsyncLocalSgdKind(LocalRoundsKind):
 class DecoupledDiLoCoKind(LocalRoundsKind):
     """Decoupled DiLoCo: fragments of whole tensors."""
 
-    kinds: ClassVar[tuple[str, ...]] = ("decoupled_diloco",)
+    sections = (DecoupledDiLoCo,)
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the length of each tensor, and whether it is an embedding."""
@@ -52,7 +52,7 @@ class DecoupledDiLoCoKind(LocalRoundsKind):
 class HalosKind(AsyncLocalSgdKind):
     """HALoS: a server in each region."""
 
-    kinds: ClassVar[tuple[str, ...]] = ("halos",)
+    sections = (Halos,)
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the region of each client."""

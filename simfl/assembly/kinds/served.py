@@ -66,7 +66,7 @@ class TheoryStepsKind(Kind[P]):
 class CentralizedSgdKind(TheoryStepsKind[schema.CentralizedSgd]):
     """SGD on one machine."""
 
-    kinds = ("centralized_sgd",)
+    sections = (schema.CentralizedSgd,)
 
 
 class ServedSgdKind(TheoryStepsKind[S], BoundedKind[S]):
@@ -82,4 +82,4 @@ class ServedSgdKind(TheoryStepsKind[S], BoundedKind[S]):
 class AsyncSgdKind(ServedSgdKind[schema.AsyncSgd]):
     """Asynchronous SGD with a server."""
 
-    kinds = ("async_sgd",)
+    sections = (schema.AsyncSgd,)

@@ -193,7 +193,7 @@ def releases_after(ledger: Ledger, sizes: RoundSizes, rounds: Sequence[int], in_
 class AsyncFlKind(Kind[AsyncFl]):
     """Asynchronous federated learning."""
 
-    kinds = ("async_fl",)
+    sections = (AsyncFl,)
     usual_sampling = "with_replacement"
 
     @property

@@ -54,7 +54,7 @@ def formulas(
 class AudpKind(ServedSgdKind[Audp]):
     """Step sizes of AUDP."""
 
-    kinds = ("audp",)
+    sections = (Audp,)
 
     def theory_steps(self, setup: Setup) -> Schedule:
         """Return the step sizes (10) or (11) for the noise that the clients add."""
@@ -70,7 +70,7 @@ class AudpKind(ServedSgdKind[Audp]):
 class MapaKind(ServedSgdKind[Mapa]):
     """Stages of MAPA, each with a step size and a clipping norm."""
 
-    kinds = ("mapa",)
+    sections = (Mapa,)
 
     def theory_steps(self, setup: Setup) -> Schedule:
         """Return the first stage's step size; `options` passes those of all stages."""

@@ -35,7 +35,7 @@ CONVEX = ("logistic", "one_vs_all")
 class PassedKind(Kind[PassedModels]):
     """Models that go from node to node; each node uses up its data."""
 
-    kinds = ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd")
+    sections = (PassedModels,)
 
     def protection(self, setup: Setup) -> Protection | None:
         """Return noise for the uses of an example, if the mechanism counts them."""

@@ -8,7 +8,9 @@ from simfl.algorithms import ALGORITHMS, Algorithm
 from simfl.algorithms.staleness import StalenessBound
 from simfl.assembly import optimizers
 from simfl.assembly.assemble import assemble, build_algorithm
-from simfl.assembly.kinds import KINDS, Kind, check_options, find_kind, options_of
+from simfl.assembly.kinds import Kind, check_options, find_kind, options_of
+from simfl.assembly.kinds.local_rounds import LocalRoundsKind
+from simfl.assembly.kinds.low_communication import HalosKind
 from simfl.assembly.world import build_world
 from simfl.errors import RunError, ScenarioError
 from simfl.scenario import from_mapping
@@ -58,10 +60,11 @@ def test_options_are_the_arguments_of_the_class(kind):
 @every
 def test_every_option_of_the_schema_is_passed_on_or_settled(kind):
     """Each settled option is read by the algorithm's kind, a base or `optimizers`, or keeps its default."""
-    config = setup_of(kind, **SECTIONS.get(kind, {})).scenario.algorithm
+    scenario = setup_of(kind, **SECTIONS.get(kind, {})).scenario
+    config, served_by = scenario.algorithm, type(find_kind(scenario))
     settled = [name for name, field in type(config).model_fields.items() if SETTLED in field.metadata]
     assert set(settled).isdisjoint(config.own_options())
-    modules = [inspect.getmodule(one) for one in KINDS.get(kind, Kind).__mro__ if one.__module__.startswith("simfl.")]
+    modules = [inspect.getmodule(one) for one in served_by.__mro__ if one.__module__.startswith("simfl.")]
     source = "".join(inspect.getsource(module) for module in [*modules, optimizers])
     schema = "".join(inspect.getsource(one) for one in type(config).__mro__ if issubclass(one, AlgorithmConfig))
     for name in settled:
@@ -69,17 +72,18 @@ def test_every_option_of_the_schema_is_passed_on_or_settled(kind):
         assert read or name in config.reasons(), f"nobody reads {name}"
 
 
-def test_the_three_catalogues_have_the_same_algorithms():
+def test_the_two_catalogues_have_the_same_algorithms():
     named = {
         str(member.model_fields["kind"].default)
         for member in members_of(Scenario.model_fields["algorithm"].annotation)
         if not member.model_fields["kind"].is_required()
     }
     assert named == set(ALGORITHMS)
-    assert set(KINDS) <= set(ALGORITHMS)
 
 
-def test_the_default_kind_serves_all_other_algorithms():
+def test_a_kind_serves_its_sections_and_those_derived_from_them():
+    assert type(find_kind(from_mapping({"algorithm": "fedat"}))) is LocalRoundsKind
+    assert type(find_kind(from_mapping({"algorithm": "halos"}))) is HalosKind
     assert type(find_kind(from_mapping({"algorithm": "sgp"}))) is Kind
     assert type(find_kind(from_mapping({"algorithm": f"{OWN}:Named"}))) is Kind
 
