@@ -26,6 +26,7 @@ from simfl.errors import DataError, RunError, ScenarioError, SimflError
 from simfl.version import __version__
 
 if TYPE_CHECKING:
+    from simfl.accounts.events import dp_event
     from simfl.assembly.assemble import prepare
     from simfl.attacks.audit import audit
     from simfl.models.libraries import from_equinox, from_flax, from_haiku
@@ -42,11 +43,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DataError", "Run", "RunError", "Scenario", "ScenarioError", "SimflError", "__version__", "audit", "compare",
-    "evaluate", "from_equinox", "from_flax", "from_haiku", "from_torch", "load", "play", "plot", "predict", "prepare",
-    "read", "report", "resume", "run", "sweep", "thumbnail", "to_torch",
+    "dp_event", "evaluate", "from_equinox", "from_flax", "from_haiku", "from_torch", "load", "play", "plot", "predict",
+    "prepare", "read", "report", "resume", "run", "sweep", "thumbnail", "to_torch",
 ]  # fmt: skip
 
 _NAMES_BY_MODULE = {
+    "simfl.accounts.events": ("dp_event",),
     "simfl.attacks.audit": ("audit",),
     "simfl.models.libraries": ("from_equinox", "from_flax", "from_haiku"),
     "simfl.models.pytorch": ("from_torch", "to_torch"),

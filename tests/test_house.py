@@ -70,10 +70,10 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1206,
-    "accounts": 3359,
+    "": 1208,
+    "accounts": 3432,
     "algorithms": 9955,
-    "assembly": 4268,
+    "assembly": 4269,
     "attacks": 4745,
     "bench": 1344,
     "cli": 1703,
@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5278,
     "world": 5300,
 }
-MOST_LINES = {"core": 59342, "all": 90447, "tests": 64148}
+MOST_LINES = {"core": 59345, "all": 90523, "tests": 64228}
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,11 @@ class Pair:
         """Whether the release has noise, or nothing to protect."""
         return self.rate == 0.0 or self.noise_multiplier > _NO_NOISE or self.pure_epsilon is not None
 
+    @property
+    def over_distance(self) -> float:
+        """The noise over the distance of the two means."""
+        return self.noise_multiplier / (2.0 if self.replace and (self.fixed or self.rate == 1.0) else 1.0)
+
 
 def refusal(sampling: str, neighbors: Neighbors) -> str | None:
     """Return why such releases have no epsilon; None if they have one.
@@ -422,7 +427,7 @@ def hockey_sticks(pair: Pair, eps: NDArray[np.float64]) -> tuple[NDArray[np.floa
     - An example replaced under Poisson sampling: P / Q exceeds e^eps above y = s^2 ln w, q k (w - e^eps/w) =
       (1-q) (e^eps - 1) with k = e^(-1/(2 s^2)): q Phi((1-y)/s) - (1-q) (e^eps - 1) Phi(-y/s) - e^eps q Phi(-(1+y)/s).
     """
-    s, q = _noise(pair), pair.rate
+    s, q = pair.over_distance, pair.rate
     log_q = math.log(q)
     with np.errstate(divide="ignore"):
         log_growth = np.where(eps < 30.0, np.log(np.expm1(np.minimum(eps, 30.0))), eps)
@@ -447,14 +452,9 @@ def hockey_sticks(pair: Pair, eps: NDArray[np.float64]) -> tuple[NDArray[np.floa
     return removed, np.where(left > 0.0, added, 0.0)
 
 
-def _noise(pair: Pair) -> float:
-    """Return the noise over the distance of the two means."""
-    return pair.noise_multiplier / (2.0 if pair.replace and (pair.fixed or pair.rate == 1.0) else 1.0)
-
-
 def _largest_losses(pair: Pair) -> tuple[float, ...]:
     """Return the loss at ten standard deviations above 1, in each direction."""
-    s, q = _noise(pair), pair.rate
+    s, q = pair.over_distance, pair.rate
     growth = (10.0 * s + 0.5) / (s * s)
     if q == 1.0:
         return (growth,) if pair.replace else (growth, growth)

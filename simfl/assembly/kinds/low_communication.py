@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from simfl.assembly.kinds.local_rounds import LocalRoundsKind
 from simfl.assembly.places import Places
 from simfl.assembly.setup import Setup
 from simfl.assembly.world import batch_times_s
+from simfl.scenario.algorithms import AlgorithmConfig
 from simfl.scenario.algorithms.low_communication import BySpeed, DecoupledDiLoCo, Halos
 from simfl.streams import Streams
 
@@ -19,7 +20,7 @@ from simfl.streams import Streams
 class AsyncLocalSgdKind(LocalRoundsKind):
     """Asynchronous local SGD: slower clients may make fewer steps."""
 
-    sections = (BySpeed,)
+    sections: ClassVar[tuple[type[AlgorithmConfig], ...]] = (BySpeed,)
 
     def round_steps(self, sizes: Sequence[int]) -> list[int]:
         """Return how many mini-batches a round has at each client, [K]."""
