@@ -1,4 +1,4 @@
-"""The releases of a run as an event of dp-accounting, for other accountants than simfl's."""
+"""The releases of a run as an event of dp-accounting, for its accountants."""
 
 from __future__ import annotations
 
