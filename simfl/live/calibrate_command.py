@@ -19,7 +19,7 @@ def calibrate(
     ] = False,
     log: Annotated[
         Path | None,
-        typer.Option("--log", metavar="FILE", help="Fit a CSV file instead: client, start, end, examples."),
+        typer.Option("--from", "--log", metavar="FILE", help="Fit the log of a federation that ran; see docs/logs.md."),
     ] = None,
     device: Device = None,
     overrides: Overrides = None,
@@ -33,7 +33,8 @@ def calibrate(
     The copy is the text of the scenario with only the measured fields changed.
 
     --links measures latency and bandwidth of messages between two processes, as simfl live sends them; on a cluster
-    under mpirun or srun, between the first two. --log fits the speeds of clients to a log.
+    under mpirun or srun, between the first two. --from fits speeds, links and times online to a log: a CSV file, or
+    what NVFlare, Flower or FedScale write.
 
     A line is fitted to the medians of the measured times. If it misses one of them by more than 30 %, the copy is
     written, a warning is printed, and the exit code is 1: if the machine was busy, measure again without other work.
@@ -44,13 +45,16 @@ def calibrate(
     from simfl.scenario.loading import file_text
 
     if links and log is not None:
-        raise ScenarioError("calibrate: expected --links or --log, found both")
+        raise ScenarioError("calibrate: expected --links or --from, found both")
     original = load(scenario, overrides or [])
-    calibration = _log(log) if log is not None else _links() if links else _gradients(original, device)
+    path = out or scenario.with_name(f"{scenario.stem}-calibrated.yaml")
+    if log is not None:
+        calibration: Calibration | None = _log(log, original, scenario if aside(path) else path)
+    else:
+        calibration = _links() if links else _gradients(original, device)
     if calibration is None:
         return  # another process writes
     settings, about, misfit, sigma = calibration
-    path = out or scenario.with_name(f"{scenario.stem}-calibrated.yaml")
     changes = [*(overrides or []), *settings]
     text = edited(file_text(scenario), changes, scenario.stem)
     if text is None:
@@ -122,12 +126,31 @@ def _links() -> Calibration | None:
     return [f"links.latency={link.fixed:.4g}", f"links.bandwidth={pace}"], about, error, 0.0
 
 
-def _log(path: Path) -> Calibration:
-    from simfl.live.logs import fit_log
+def _log(path: Path, scenario: Any, out: Path) -> Calibration:
+    """Fit a log; tables that the scenario needs are written beside `out`."""
+    from simfl.live.federation import beside, devices_of, fit_computing, fit_messages, hours_of
+    from simfl.live.logs import Device, Entry, read_log
+    from simfl.runs.runner import prepare
 
-    pace, names = fit_log(path)
+    setup = prepare(scenario)
+    read = read_log(path, setup.training.message_bytes * scenario.algorithm.vectors)
+    devices, entries = [one for one in read if isinstance(one, Device)], [one for one in read if isinstance(one, Entry)]
+    if devices:
+        table = beside(out, "devices")
+        write_text(table, devices_of(devices))
+        return [f"clients.devices={table}"], [f"{len(devices)} devices of {path}; each client draws one"], 0.0, 0.0
+    pace, names = fit_computing(entries, setup.kind.update_examples(setup.sizes.tolist()))
     values = ", ".join(f"{speed:.4g}" for speed in pace.speeds)
     settings = [f"clients.count={len(names)}", *_pace(pace), f"clients.speed={{kind: list, values: [{values}]}}"]
     shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
     about = [f"fitted to {path}: clients {shown}; the line is within {100 * pace.error:.1f} % of all medians"]
-    return settings, about, pace.error, pace.sigma
+    messages = fit_messages(entries)
+    for fitted in messages:
+        settings += fitted.settings
+        about.append(fitted.about)
+    if hours := hours_of(entries, names):
+        table = beside(out, "online")
+        write_text(table, hours)
+        settings.append(f"availability=[{{all: true, trace: {{path: {table}}}}}]")
+        about.append(f"availability: {table}; time 0 is the first of the log")
+    return settings, about, max([pace.error, *(fitted.error for fitted in messages)]), pace.sigma

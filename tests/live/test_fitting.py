@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from simfl.assembly.assemble import assemble
-from simfl.errors import DataError
 from simfl.live.fitting import fit_line, fit_pace
-from simfl.live.logs import fit_log
 from simfl.live.measuring import Measured, fit_link, measure_gradients
 from simfl.scenario import from_mapping, load
 from simfl.tape.executor import choose_device
@@ -49,45 +47,6 @@ def test_latency_and_bandwidth_are_recovered_from_round_trips():
     assert (line.fixed, 1 / line.slope) == pytest.approx((2.5e-4, 1e9))
 
 
-def log_of(speeds, tmp_path):
-    lines, noise = ["client,start,end,examples"], iter(jittered(0.05, 10_000).tolist())
-    for name, speed in speeds.items():
-        for i in range(60):
-            size = (16, 32, 64)[i % 3]
-            lines.append(f"{name},{i},{i + (1e-3 + size * 1e-4) * speed * next(noise)!r},{size}")
-    path = tmp_path / "log.csv"
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def test_a_log_gives_speeds_relative_to_the_median(tmp_path):
-    pace, names = fit_log(log_of({"10": 1.0, "9": 3.0, "2": 1.0, "x": 0.5, "11": 1.0}, tmp_path))
-    assert names == ["2", "9", "10", "11", "x"]
-    assert pace.speeds == pytest.approx((1.0, 3.0, 1.0, 1.0, 0.5), rel=0.03)
-    assert pace.seconds_per_example == pytest.approx(1e-4, rel=0.05)
-    assert pace.seconds_per_batch == pytest.approx(1e-3, rel=0.3)
-
-
-def test_a_digit_that_is_not_decimal_is_a_name(tmp_path):
-    assert fit_log(log_of({"²": 1.0, "10": 1.0, "9": 1.0}, tmp_path))[1] == ["9", "10", "²"]
-
-
-@pytest.mark.parametrize(("text", "problem"), [
-    ("a,b\n", "log.csv: expected the columns client, start, end, examples, found a, b$"),
-    ("", "log.csv: expected the columns .*, found an empty file$"),
-    ("client,start,end,examples\n", "expected at least one line below the header, found none$"),
-    ("client,start,end,examples\n0,1,x,3\n", "log.csv:2: expected numbers for start, end and examples$"),
-    ("client,start,end,examples\n0,1,1,3\n", "log.csv:2: expected start < end and .*, found 1, 1 and 3$"),
-    ("client,start,end,examples\n0,1\n", "log.csv:2: expected numbers"),
-    (None, "log.csv: expected a CSV file: No such file or directory$"),
-])  # fmt: skip
-def test_an_invalid_log_is_an_error_of_one_line(tmp_path, text, problem):
-    if text is not None:
-        (tmp_path / "log.csv").write_text(text)
-    with pytest.raises(DataError, match=problem):
-        fit_log(tmp_path / "log.csv")
-
-
 SCENARIO = "algorithm: {kind: sync_sgd, batch_size: 16}\nclients: {count: 2}\nstop: {updates: 4}\n"
 
 
@@ -119,22 +78,12 @@ def test_measured_times_are_written_into_a_copy(simfl_, tmp_path, monkeypatch):
     assert copy.clients.count == 2
 
 
-def test_times_of_a_log_are_written_into_a_copy(simfl_, tmp_path):
-    (tmp_path / "a.yaml").write_text(SCENARIO)
-    log_of({"0": 1.0, "1": 4.0, "2": 1.0}, tmp_path)
-    code, _, _ = simfl_("calibrate", "a.yaml", "--log", "log.csv", "--out", "b.yaml")
-    assert code == 0
-    clients = load(tmp_path / "b.yaml").clients
-    assert clients.count == 3
-    assert clients.speed.values == pytest.approx((1.0, 4.0, 1.0), rel=0.05)
-
-
 def test_links_and_log_exclude_each_other(simfl_, tmp_path):
     (tmp_path / "a.yaml").write_text(SCENARIO)
-    assert simfl_("calibrate", "a.yaml", "--links", "--log", "x.csv") == (
+    assert simfl_("calibrate", "a.yaml", "--links", "--from", "x.csv") == (
         2,
         "",
-        "calibrate: expected --links or --log, found both\n",
+        "calibrate: expected --links or --from, found both\n",
     )
 
 

@@ -45,7 +45,7 @@ class LocalStepsKind(Kind[L]):
 
 
 class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRoundsConfig]):
-    """A server and clients that train in rounds: FedAvg, FedAsync, FedBuff and their relatives."""
+    """A server and clients that train in rounds: FedAvg, FedBuff and their kin."""
 
     sections: ClassVar[tuple[type[AlgorithmConfig], ...]] = (LocalRoundsConfig,)
 
