@@ -15,12 +15,9 @@ an event that is early by a part of at most `ROUNDING` of the time counts as bei
 after an evaluation (`tell_before`), during the outage that starts there, or after the one that ends there
 (`Availability`). A deadline includes its end: an update that arrives then, or later by rounding, is in time.
 
-A heap of 100,000 events does not fit into a cache, and each pop visits 17 levels of it. So the clock keeps only the
-next few hundred events in SimPy's heap once there are thousands. Later ones lie unsorted in slots of virtual time, and
-a slot enters the heap when the heap is empty. The order is that of one heap.
-
-Each event belongs to another client, whose objects are not in the cache either. So there are few of them: an event that
-one process waits for holds the process in place of a list of callbacks, and a slot has arrays in place of entries.
+Once there are thousands of events, only the next few hundred are in SimPy's heap (`simfl.world.slots`). Each event
+belongs to another client, whose objects are not in the cache. So there are few of them: an event that one process waits
+for holds the process in place of a list of callbacks.
 
 `Call` and `Clock` rely on three attributes of `simpy.Environment` that it does not document: `_now`, the heap `_queue`
 of tuples (time, priority, number, event), and the counter `_eid`. `ClientProcess` relies on those that `simpy.Process`
@@ -30,11 +27,9 @@ sets when it resumes a generator. `tests/world/test_simpy.py` fails when they ch
 from __future__ import annotations
 
 import _thread
-import itertools
 import math
 import threading
-from array import array
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -44,11 +39,10 @@ from simpy.events import NORMAL
 
 from simfl.compiled import Integer, Number
 from simfl.errors import RunError, SimflError, raised
+from simfl.world.slots import Slots
 
 #: The behavior of a client: a generator that yields events.
 Process = Generator[simpy.Event, Any, None]
-#: What is in SimPy's heap: time, priority, number, event.
-Entry = tuple[float, int, int, Any]
 
 #: The priority of an event that happens after all others of its time.
 LAST = NORMAL + 1
@@ -61,10 +55,6 @@ MOST_AT_ONCE = 2**22
 CHECKS = 16
 #: Number of events between two looks at the size of the heap.
 LOOK = 4096
-#: With more events than this in the heap, later ones leave it. About so many enter it together.
-MOST_IN_HEAP, LEAST_IN_HEAP = 4096, 256
-#: The last slot of virtual time; it has no end.
-LAST_SLOT = 2**62
 #: Stands for the callbacks of an event that nothing waits for.
 _NOBODY: tuple[()] = ()
 #: How long the current event may still take after an interrupt, in seconds of wall time.
@@ -199,31 +189,27 @@ class Call:
 _PERFORM = (_perform,)
 
 
-class _Slot:
-    """The entries of a slot of virtual time, in arrays."""
-
-    __slots__ = ("events", "numbers", "priorities", "times")
-
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self.times, self.priorities, self.numbers = array("d"), array("b"), array("q")
-        self.events: list[Any] = []
-        for entry in entries:
-            self.put(*entry)
-
-    def put(self, time: float, priority: int, number: int, event: Any) -> None:
-        """Add an entry."""
-        self.times.append(time)
-        self.priorities.append(priority)
-        self.numbers.append(number)
-        self.events.append(event)
-
-    def entries(self) -> Iterable[Entry]:
-        """Return the entries."""
-        return zip(self.times, self.priorities, self.numbers, self.events, strict=True)
-
-
 def _call(function: Callable[[], None]) -> None:
     function()
+
+
+class _Progress:
+    """Looks from time to time whether virtual time advances.
+
+    Attributes:
+        next_check: the number of events at which to look.
+    """
+
+    def __init__(self) -> None:
+        self.next_check = MOST_AT_ONCE // CHECKS
+        self._time_s, self._since = math.nan, 0
+
+    def stands_still(self, time_s: float, events: int) -> bool:
+        """Return whether `MOST_AT_ONCE` events have happened at this time."""
+        self.next_check = events + MOST_AT_ONCE // CHECKS
+        if time_s != self._time_s:
+            self._time_s, self._since = time_s, events
+        return events - self._since >= MOST_AT_ONCE
 
 
 class Clock(simpy.Environment):  # type: ignore[misc]
@@ -247,27 +233,22 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         super().__init__(0.0)
         self._failure: BaseException | None = None
         self.failing: list[ClientProcess] = []
-        #: Virtual time at the last check of progress, number of events when it was first seen, and at the next check.
-        self._moment, self._moment_began, self._next_check = math.nan, 0, MOST_AT_ONCE // CHECKS
+        self._progress = _Progress()
         self.events = 0
         self.stopped = False
         self.interrupted = False
         self.paused = False
         self._insisting: threading.Timer | None = None
         self._canceled: set[simpy.Event] = set()
+        self._slots = Slots(self._queue)
+        self._put_off = self._slots.put
         #: All events before this virtual time are in the heap; the others are in the heap or in slots.
         self._horizon_s = math.inf
-        #: Slots per second of virtual time, and the number of the first slot that is not in the heap.
-        self._slots_per_s, self._end = 0.0, 0
-        self._slots: dict[int, _Slot] = {}
-        self._slot_order: list[int] = []  # a heap
-        self._put_off_count = 0
-        self._most_in_heap = MOST_IN_HEAP
 
     @property
     def pending(self) -> int:
         """Number of events that are still to happen."""
-        return len(self._queue) + self._put_off_count
+        return len(self._queue) + self._slots.count
 
     def start(self, process: Process, client: Integer | None = None) -> simpy.Process:
         """Start a process; its error ends the run, unless another process waits for it.
@@ -330,61 +311,12 @@ class Clock(simpy.Environment):  # type: ignore[misc]
 
     def peek(self) -> float:
         """Return the time of the next event; inf for none."""
-        return float(self._queue[0][0]) if self._queue or self._next_slots() else math.inf
+        return float(self._queue[0][0]) if self._queue or self._refill() else math.inf
 
-    def _put_off(self, time: float, priority: int, number: int, event: Any) -> None:
-        """Put an event into the slot of its time, or into the heap if the slot is there."""
-        at = LAST_SLOT if math.isinf(time) else int(min(time * self._slots_per_s, LAST_SLOT))
-        if at < self._end:
-            heappush(self._queue, (time, priority, number, event))
-            return
-        slot = self._slots.get(at)
-        if slot is None:
-            slot = self._slots[at] = _Slot()
-            heappush(self._slot_order, at)
-        slot.put(time, priority, number, event)
-        self._put_off_count += 1
-
-    def _next_slots(self) -> bool:
-        """Fill the heap from the next slots; return whether an event is left."""
-        queue, order = self._queue, self._slot_order
-        while order and len(queue) < LEAST_IN_HEAP:
-            at = heappop(order)
-            slot = self._slots.pop(at)
-            self._put_off_count -= len(slot.events)
-            self._begin(at + 1)
-            queue += slot.entries()
-        heapify(queue)
-        return bool(queue)
-
-    def _begin(self, end: int) -> None:
-        """Let the heap have all slots before `end`."""
-        self._end = end
-        # A slot's end is rounded: an event in the gap goes by the number of its slot.
-        self._horizon_s = end / self._slots_per_s * (1.0 - 1e-12) if self._slots_per_s else math.inf
-
-    def _thin_out(self) -> None:
-        """Put all but the next events of a large heap into slots.
-
-        The length of slots suits the times of the events.
-        """
-        queue = self._queue
-        entries = sorted(itertools.chain(queue, *(slot.entries() for slot in self._slots.values())))
-        middle = entries[len(entries) // 2][0]
-        self._slots_per_s = 0.0
-        if self._now < middle < math.inf:
-            self._slots_per_s = len(entries) / (2 * LEAST_IN_HEAP) / (middle - self._now)
-        self._begin(int(self._now * self._slots_per_s) + 1)
-        queue.clear()
-        self._slots.clear()
-        self._slot_order.clear()
-        self._put_off_count = 0
-        for entry in entries:
-            if entry[0] < self._horizon_s:
-                queue.append(entry)  # sorted, and so a heap
-            else:
-                self._put_off(*entry)
-        self._most_in_heap = max(MOST_IN_HEAP, 2 * len(queue))
+    def _refill(self) -> bool:
+        """Fill the heap with the next events; return whether there are any."""
+        self._horizon_s = self._slots.refill()
+        return bool(self._queue)
 
     def cancel(self, event: simpy.Event) -> None:
         """Forget a scheduled event that nothing waits for, as if it never were.
@@ -395,10 +327,8 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         canceled.add(event)
         if 2 * len(canceled) > self.pending:
             queue[:] = [entry for entry in queue if entry[3] not in canceled]
-            for at, slot in self._slots.items():
-                self._slots[at] = _Slot(entry for entry in slot.entries() if entry[3] not in canceled)
-            self._put_off_count = sum(len(slot.events) for slot in self._slots.values())
             heapify(queue)
+            self._slots.remove(canceled)
             canceled.clear()
 
     def stop(self) -> None:
@@ -434,11 +364,12 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         if until is not None:
             self.tell_before(until, self.stop)
         queue, count, canceled = self._queue, self.events, self._canceled
+        progress, slots = self._progress, self._slots
         last = math.inf if events is None else count + events
-        look = min(self._next_check, last, count + LOOK)
+        look = min(progress.next_check, last, count + LOOK)
         self.paused |= count >= last
         try:
-            while (queue or self._next_slots()) and not (self.stopped or self.interrupted or self.paused):
+            while (queue or self._refill()) and not (self.stopped or self.interrupted or self.paused):
                 when, _, _, event = heappop(queue)
                 if canceled and event in canceled:
                     canceled.discard(event)
@@ -462,15 +393,17 @@ class Clock(simpy.Environment):  # type: ignore[misc]
                         if not event._ok:
                             self._failed(event)
                 except BaseException as error:
-                    self._broken(error)
+                    process: Any = self.active_process
+                    self._active_proc = None
+                    self.fail(error, getattr(process, "client", None))
                 count += 1
                 if count >= look:
                     self.paused |= count >= last
-                    if count >= self._next_check:
-                        self._check_progress(count)
-                    if len(queue) > self._most_in_heap and when > 0.0:  # at 0, all clients start
-                        self._thin_out()
-                    look = min(self._next_check, last, count + LOOK)
+                    if count >= progress.next_check and progress.stands_still(self.now, count):
+                        raise self._stands_still()
+                    if len(queue) > slots.most_in_heap and when > 0.0:  # at 0, all clients start
+                        self._horizon_s = slots.thin_out(self._now)
+                    look = min(progress.next_check, last, count + LOOK)
         finally:
             self.events = count
             self.relent()
@@ -485,7 +418,7 @@ class Clock(simpy.Environment):  # type: ignore[misc]
     def step(self) -> None:
         """Let the next event happen, as SimPy does."""
         if not self._queue:
-            self._next_slots()
+            self._refill()
         super().step()
         self.now = self._now
 
@@ -503,33 +436,16 @@ class Clock(simpy.Environment):  # type: ignore[misc]
         else:
             raise event._value
 
-    def _broken(self, error: BaseException) -> None:
-        """End the run with the error of a callback or a process."""
-        process: Any = self.active_process
-        self._active_proc = None
-        if process is None:
-            self.fail(error, None)
-            return
-        self.fail(error, getattr(process, "client", None))
-
-    def _check_progress(self, events: int) -> None:
-        """Reject a run with too many events at one time; name the next process."""
-        self._next_check = events + MOST_AT_ONCE // CHECKS
-        if self.now != self._moment:
-            self._moment, self._moment_began = self.now, events
-        elif events - self._moment_began >= MOST_AT_ONCE:
-            client, place = self._whose_turn()
-            raise RunError(
-                f"{client}virtual time {self.now:.6g} s: expected time to advance, found {MOST_AT_ONCE} events at this "
-                f"time{place}; a duration is 0, or too small to be added to the time: lengthen compute times, "
-                "latencies or periods"
-            )
-
-    def _whose_turn(self) -> tuple[str, str]:
-        """Return the client that waits for the next event, and its line of code, or ""."""
-        event = self._queue[0][3] if self._queue or self._next_slots() else None
+    def _stands_still(self) -> RunError:
+        """Return the error of too many events at one time, which names the next process."""
+        event, client, place = self._queue[0][3] if self._queue or self._refill() else None, "", ""
         for callback in getattr(event, "callbacks", None) or ():
             process = getattr(callback, "__self__", None)
             if isinstance(process, ClientProcess):
-                return process.describe()
-        return "", ""
+                client, place = process.describe()
+                break
+        return RunError(
+            f"{client}virtual time {self.now:.6g} s: expected time to advance, found {MOST_AT_ONCE} events at this "
+            f"time{place}; a duration is 0, or too small to be added to the time: lengthen compute times, "
+            "latencies or periods"
+        )

@@ -10,7 +10,7 @@ from time import sleep
 import pytest
 
 from simfl.errors import RunError, ScenarioError
-from simfl.world import Clock, engine
+from simfl.world import Clock, engine, slots
 
 
 def test_events_at_one_time_happen_in_the_order_in_which_they_were_scheduled():
@@ -322,8 +322,8 @@ def test_an_event_that_fails_is_raised_where_it_is_waited_for():
 @pytest.mark.parametrize("spread", ["even", "bursts", "far"])
 def test_events_put_off_into_slots_happen_in_the_order_of_one_heap(monkeypatch, spread):
     """Times repeat, and lie before, at and after the ends of slots; some never come."""
-    monkeypatch.setattr(engine, "MOST_IN_HEAP", 50)
-    monkeypatch.setattr(engine, "LEAST_IN_HEAP", 5)
+    monkeypatch.setattr(slots, "MOST_IN_HEAP", 50)
+    monkeypatch.setattr(slots, "LEAST_IN_HEAP", 5)
     monkeypatch.setattr(engine, "LOOK", 20)
     draw = random.Random(spread)
     waits = {
@@ -332,7 +332,6 @@ def test_events_put_off_into_slots_happen_in_the_order_of_one_heap(monkeypatch, 
         "far": lambda: 10.0 ** draw.uniform(-9, 9) if draw.random() < 0.99 else math.inf,
     }[spread]
     clock, happened, numbers = Clock(), [], itertools.count()
-    clock._most_in_heap = 50
     expected, put_off = [], 0
 
     def schedule(wait_s):
@@ -346,7 +345,7 @@ def test_events_put_off_into_slots_happen_in_the_order_of_one_heap(monkeypatch, 
     def happen(number):
         nonlocal put_off
         happened.append((clock.now, number))
-        put_off = max(put_off, clock._put_off_count)
+        put_off = max(put_off, clock._slots.count)
         assert clock.pending == len(expected) - len(happened)
         if len(expected) < 3000:
             schedule(waits())
