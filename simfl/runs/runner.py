@@ -256,7 +256,7 @@ class Simulation(Context):
             self.status, self.reason = "done", f"time{why}"
         elif self.status == "running":
             self.status, self.reason = "done", f"nothing left to happen: {why_over(self.algorithm)}"
-        backlog_s = network.backlog_s()
+        backlog_s = network.carrier.backlog_s()
         if backlog_s > 0.2 * clock.now and network.in_flight > 20 * self.world.num_clients:
             self.warnings.append(
                 f"links: saturated at the end: {network.in_flight} messages are in flight, and the busiest link has "

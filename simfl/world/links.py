@@ -34,7 +34,7 @@ from simfl.streams import Streams
 from simfl.world.availability import Availability
 from simfl.world.cuts import Cut
 from simfl.world.engine import Clock
-from simfl.world.link_values import KEPT_LINKS, LinkModel, finish_s
+from simfl.world.link_values import KEPT_LINKS, LinkModel, TcpStartup, Values, finish_s
 
 
 @dataclass(frozen=True)
@@ -258,6 +258,64 @@ class Queues(Carrier):
         return max((max(queue.values()) for queue in queues if queue), default=0.0) - self.clock.now
 
 
+class Connections:
+    """Connections that begin with round trips and a small window."""
+
+    def __init__(self, startup: TcpStartup, clock: Clock, values: Values, carrier: Carrier) -> None:
+        self._startup, self._clock, self._values, self._carrier = startup, clock, values, carrier
+        #: By link: when its last message could begin, when its last byte was sent, and the window.
+        self._states: dict[tuple[int, int], tuple[float, float, float]] = {}
+        self._most = KEPT_LINKS
+
+    def ready_s(self, source: Integer, target: Integer, size: Integer, opens: bool = True) -> float:
+        """Return when a message sent now has its connection and acknowledgements.
+
+        If it `opens` the connection, later messages continue with its window.
+        """
+        startup, values, now, link = self._startup, self._values, self._clock.now, (source, target)
+        if opens and link not in self._states and len(self._states) >= self._most:
+            kept = {one: state for one, state in self._states.items() if now - state[1] <= startup.pause_s}
+            self._states, self._most = kept, max(KEPT_LINKS, 2 * len(kept))
+        began, ended, window = self._states.get(link, (-math.inf, -math.inf, 0.0))
+        round_trip_s = values.mean_latency_s(*link, now) + values.mean_latency_s(target, source, now)
+        round_trip_s += self._carrier.beneath_s(*link) + self._carrier.beneath_s(target, source)
+        ready = max(now, began)
+        if now - ended > startup.pause_s:
+            ready, window = ready + startup.round_trips * round_trip_s, float(startup.window)
+        through_s = self._carrier.paced_s(source, target, size)
+        ready += startup.wait_s(size, round_trip_s, size / through_s if through_s else None, window)
+        if opens:
+            self._states[link] = ready, ready + through_s, window + size
+        return ready
+
+
+class InOrder:
+    """Links whose messages arrive in the order in which they were sent."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        self._sent: dict[tuple[int, int], int] = {}
+        self._arrived: dict[tuple[int, int], int] = {}
+        self._held: dict[tuple[int, int, int], Message] = {}
+
+    def enter(self, message: Message) -> None:
+        """Number a message that is sent."""
+        link = message.source, message.target
+        message.number = self._sent.get(link, 0)
+        self._sent[link] = message.number + 1
+
+    def land(self, message: Message) -> None:
+        """Hold a message until all earlier ones on its link have arrived."""
+        link = message.source, message.target
+        self._held[*link, message.number] = message
+        while (ready := self._held.pop((*link, self._arrived.get(link, 0)), None)) is not None:
+            self._arrived[link] = ready.number + 1
+            if ready.number + 1 == self._sent[link]:  # no message is in flight: numbers start at 0 again
+                del self._sent[link], self._arrived[link]
+            if ready.deliver is not None:
+                self._carrier.reach(ready)
+
+
 #: A delivered message: (sent_s, delivered_s, source, target, bytes, resends).
 MessageRow = tuple[float, float, int, int, int, int]
 
@@ -278,8 +336,60 @@ class Witness(Protocol):
         """Observe that `content`, held by a node, contains the sum of a round's messages."""
 
 
-class Network:
-    """Sends messages between clients and servers in virtual time.
+class Counts:
+    """What clients and servers have sent so far.
+
+    Args:
+        overhead: bytes of a message besides its content.
+
+    Attributes:
+        delivered, lost: attempts that were delivered, and those that were lost or given up; the others are in flight.
+    """
+
+    def __init__(self, num_clients: int, overhead: int) -> None:
+        #: By node, as in `traffic`.
+        self._sent_bytes, self._messages = array("q", bytes(8 * num_clients)), [0] * num_clients
+        self._overhead = overhead
+        self.delivered = self.lost = 0
+
+    @property
+    def traffic(self) -> list[Traffic]:
+        """The traffic of each client and server so far."""
+        return [Traffic(*each) for each in zip(self._sent_bytes, self._messages, strict=True)]
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes sent by all clients and servers so far, resends included."""
+        return sum(self._sent_bytes)
+
+    @property
+    def messages(self) -> int:
+        """Messages sent by all clients and servers so far, resends included."""
+        return sum(self._messages)
+
+    @property
+    def in_flight(self) -> int:
+        """Number of attempts that are not yet delivered, lost, abandoned or stuck."""
+        return self.messages - self.delivered - self.lost
+
+    def count(self, source: Integer, size: Integer, messages: Integer = 1) -> None:
+        """Count messages of `size` bytes each that arrive at once, without being sent."""
+        self._sent_bytes[source] += messages * (size + self._overhead)
+        self._messages[source] += messages
+        self.delivered += messages
+
+    def count_all(self, nodes: Sequence[Integer], sent: Iterable[tuple[Integer, Integer, Integer]]) -> None:
+        """Count what nodes send, (place in `nodes`, size, messages); see `count`."""
+        sent_bytes, counts, overhead = self._sent_bytes, self._messages, self._overhead
+        for place, size, messages in sent:
+            source = nodes[place]
+            sent_bytes[source] += messages * (size + overhead)
+            counts[source] += messages
+            self.delivered += messages
+
+
+class Network(Counts):
+    """Sends messages between clients and servers in virtual time, and counts them.
 
     Args:
         availability: a message to an offline client waits for its return.
@@ -297,37 +407,31 @@ class Network:
         on_delivery: Callable[[MessageRow], None] | None = None,
         carrier: Callable[[Network], Carrier] | None = None,
     ) -> None:
-        # CPython 3.11 looks up methods slowly on an object with 30 attributes or more; this one has 29.
+        # CPython 3.11 looks up methods slowly on an object with 30 attributes or more; this one has 25.
+        super().__init__(num_clients, links.overhead)
         self.clock = clock
         self.links = links
         self.availability = availability
-        #: By node, as in `traffic`.
-        self._sent_bytes, self._messages = array("q", bytes(8 * num_clients)), [0] * num_clients
         self.values = links.values(streams, num_clients)
         self._same, self._states = self.values.same, self.values.states
-        self._cuts, self._starting = bool(links.cuts), links.startup is not None
+        self._cuts = bool(links.cuts)
         self._clients = num_clients
         self._trivial: bool = availability.trivial
-        #: Attempts that were delivered, and those that were lost or given up; the others are in flight.
-        self.delivered = self.lost = 0
         #: Messages that will never arrive, by source and target.
         self.stuck: Counter[tuple[int, int]] = Counter()
         #: Called with source and target of a message that will never arrive.
         self.on_stuck: Callable[[int, int], None] = lambda source, target: None
-        self._sent: dict[tuple[int, int], int] = {}
-        self._arrived: dict[tuple[int, int], int] = {}
-        self._held: dict[tuple[int, int, int], Message] = {}
-        #: Per connection: when its last message could begin, when its last byte was sent, and the window.
-        self._connections: dict[tuple[int, int], tuple[float, float, float]] = {}
-        self._most_connections = KEPT_LINKS
         self._on_delivery = on_delivery
         #: Observes the content of messages, or None.
         self.witness: Witness | None = None
         self.carrier = (carrier or Queues)(self)
-        self._carry, self._reach = self.carrier.carry, self.carrier.reach
-        self._land = self._in_order if links.fifo else self._reach
+        startup = links.startup
+        self._connections = None if startup is None else Connections(startup, clock, self.values, self.carrier)
+        self._order = InOrder(self.carrier) if links.fifo else None
+        self._carry = self.carrier.carry
+        self._land = self.carrier.reach if self._order is None else self._order.land
         #: Whether messages of clients start at once.
-        self._at_once = not (self._cuts or self._starting)
+        self._at_once = not self._cuts and startup is None
         #: Whether messages of clients take no time, are never lost, and all clients are always online.
         self.free = self.values.free and not (self.carrier.costs or links.cuts) and availability.trivial
 
@@ -342,32 +446,17 @@ class Network:
         self.values.add_node(node, uplink, downlink)
         return node
 
-    @property
-    def traffic(self) -> list[Traffic]:
-        """The traffic of each client and server so far."""
-        return [Traffic(*each) for each in zip(self._sent_bytes, self._messages, strict=True)]
-
-    @property
-    def bytes_sent(self) -> int:
-        """Bytes sent by all clients and servers so far, resends included."""
-        return sum(self._sent_bytes)
-
-    @property
-    def messages(self) -> int:
-        """Messages sent by all clients and servers so far, resends included."""
-        return sum(self._messages)
-
     def transfers_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
         """Draw how long simultaneous messages take on an idle network; count them.
 
         See `Carrier.simultaneous_s`.
         """
-        size, now, lost_s, latencies_s = size + self.links.overhead, self.clock.now, [], []
+        size, now, lost_s, latencies_s = size + self._overhead, self.clock.now, [], []
         for source, target in pairs:
             seconds = self.carrier.paced_s(source, target, size)
             message, total = Message(source, target, size, None, None, now), 0.0
-            if self._starting:
-                total = self._ready_s(source, target, size) - now
+            if self._connections is not None:
+                total = self._connections.ready_s(source, target, size) - now
             while (latency_s := self.launch(message, now + total)) is None:
                 total = total + seconds + self.links.resend_timeout_s
             lost_s.append(total)
@@ -377,10 +466,10 @@ class Network:
 
     def expected_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
         """Return the mean of `transfers_s` without drawing or counting."""
-        values, now, times, size = self.values, self.clock.now, list[float](), size + self.links.overhead
+        values, now, times, size = self.values, self.clock.now, list[float](), size + self._overhead
         starts = [0.0] * len(pairs)
-        if self._starting:
-            starts = [self._ready_s(source, target, size, opens=False) - now for source, target in pairs]
+        if self._connections is not None:
+            starts = [self._connections.ready_s(source, target, size, opens=False) - now for source, target in pairs]
         paced = self.carrier.simultaneous_s(pairs, size, starts, [0.0] * len(pairs))
         for (source, target), seconds, start in zip(pairs, paced, starts, strict=True):
             loss = values.mean_loss(source, target, now)
@@ -389,39 +478,10 @@ class Network:
             times.append(seconds + values.mean_latency_s(source, target, now) + resends_s)
         return times
 
-    def _ready_s(self, source: Integer, target: Integer, size: Integer, opens: bool = True) -> float:
-        """Return when a message sent now has its connection and acknowledgements.
-
-        If it `opens` the connection, later messages continue with its window.
-        """
-        startup, now = self.links.startup, self.clock.now
-        if startup is None:
-            return now
-        values, link = self.values, (source, target)
-        if opens and link not in self._connections and len(self._connections) >= self._most_connections:
-            kept = {one: state for one, state in self._connections.items() if now - state[1] <= startup.pause_s}
-            self._connections, self._most_connections = kept, max(KEPT_LINKS, 2 * len(kept))
-        began, ended, window = self._connections.get(link, (-math.inf, -math.inf, 0.0))
-        round_trip_s = values.mean_latency_s(*link, now) + values.mean_latency_s(target, source, now)
-        round_trip_s += self.carrier.beneath_s(*link) + self.carrier.beneath_s(target, source)
-        ready = max(now, began)
-        if now - ended > startup.pause_s:
-            ready, window = ready + startup.round_trips * round_trip_s, float(startup.window)
-        through_s = self.carrier.paced_s(source, target, size)
-        ready += startup.wait_s(size, round_trip_s, size / through_s if through_s else None, window)
-        if opens:
-            self._connections[link] = ready, ready + through_s, window + size
-        return ready
-
     @property
     def steady(self) -> bool:
         """Whether messages of one size take equally long on all links."""
         return self.values.equal and self.values.repeats and not self.carrier.shares
-
-    @property
-    def in_flight(self) -> int:
-        """Number of attempts that are not yet delivered, lost, abandoned or stuck."""
-        return self.messages - self.delivered - self.lost
 
     def joined_s(self, nodes: Sequence[int], time: float) -> float:
         """Return when the nodes next reach each other, from `time` on; inf for never."""
@@ -434,10 +494,6 @@ class Network:
         if not self.links.cuts:
             return None
         return self.links.cuts.hit([min(node, self._clients) for node in nodes], begin, end)
-
-    def backlog_s(self) -> float:
-        """Return for how long the busiest link, uplink or downlink has bytes to send."""
-        return self.carrier.backlog_s()
 
     def launch(self, message: Message, begin: float) -> float | None:
         """Count a send attempt and draw its latency; None if it is lost."""
@@ -453,24 +509,9 @@ class Network:
         latency = state.latency
         return latency if isinstance(latency, float) else latency.at(begin, source) or 0.0
 
-    def count(self, source: Integer, size: Integer, messages: Integer = 1) -> None:
-        """Count messages of `size` bytes each that arrive at once, without being sent."""
-        self._sent_bytes[source] += messages * (size + self.links.overhead)
-        self._messages[source] += messages
-        self.delivered += messages
-
-    def count_all(self, nodes: Sequence[Integer], sent: Iterable[tuple[Integer, Integer, Integer]]) -> None:
-        """Count what nodes send, (place in `nodes`, size, messages); see `count`."""
-        sent_bytes, counts, overhead = self._sent_bytes, self._messages, self.links.overhead
-        for place, size, messages in sent:
-            source = nodes[place]
-            sent_bytes[source] += messages * (size + overhead)
-            counts[source] += messages
-            self.delivered += messages
-
     def swap(self, one: Integer, other: Integer, size: Integer, mine: Any = None, theirs: Any = None) -> None:
         """Count a message with a model in each direction; both arrive at once."""
-        size = size + self.links.overhead
+        size = size + self._overhead
         sent_bytes, messages = self._sent_bytes, self._messages
         sent_bytes[one] += size
         sent_bytes[other] += size
@@ -488,7 +529,7 @@ class Network:
             self.witness.shown(source, target, content)
         if self._on_delivery is not None:
             now = self.clock.now
-            self._on_delivery((now, now, source, target, size + self.links.overhead, 0))
+            self._on_delivery((now, now, source, target, size + self._overhead, 0))
 
     def send(
         self,
@@ -516,10 +557,9 @@ class Network:
                 deliver = self.witness.beside(source, target, vector, deliver)
         if content is not None and self.witness is not None:
             deliver = self.witness.sent(source, target, content, deliver)
-        message = Message(source, target, size + self.links.overhead, deliver, refused, self.clock.now, once)
-        if self.links.fifo:
-            message.number = self._sent.get((source, target), 0)
-            self._sent[source, target] = message.number + 1
+        message = Message(source, target, size + self._overhead, deliver, refused, self.clock.now, once)
+        if self._order is not None:
+            self._order.enter(message)
         self._attempt(message)
 
     def _hold(self, message: Message, until: float) -> None:
@@ -550,9 +590,9 @@ class Network:
 
     def _pass_over(self, message: Message) -> None:
         """Let later messages on the link stop waiting for one that will not arrive."""
-        if self.links.fifo:
+        if self._order is not None:
             message.deliver = None
-            self._in_order(message)
+            self._order.land(message)
 
     def _attempt(self, message: Message) -> None:
         source = message.source
@@ -571,9 +611,9 @@ class Network:
             self._messages[source] += 1
             self.lose(message, begin)
             return
-        if self._starting and not message.started:
+        if self._connections is not None and not message.started:
             message.started = True
-            if (ready_s := self._ready_s(source, message.target, message.size)) > begin:
+            if (ready_s := self._connections.ready_s(source, message.target, message.size)) > begin:
                 self._hold(message, ready_s)
                 return
         self._carry(message, begin)
@@ -593,17 +633,6 @@ class Network:
             self.lose(message, max(end, cut.start_s), cut.end_s)
         else:
             self.clock.tell_at(end + latency_s, self._land, message)
-
-    def _in_order(self, message: Message) -> None:
-        """Hold a message until all earlier ones on its link have arrived."""
-        link = message.source, message.target
-        self._held[*link, message.number] = message
-        while (ready := self._held.pop((*link, self._arrived.get(link, 0)), None)) is not None:
-            self._arrived[link] = ready.number + 1
-            if ready.number + 1 == self._sent[link]:  # no message is in flight: numbers start at 0 again
-                del self._sent[link], self._arrived[link]
-            if ready.deliver is not None:
-                self._reach(ready)
 
     def arrive(self, message: Message) -> None:
         """Deliver a message, unless the target is offline."""

@@ -97,7 +97,7 @@ def test_messages_that_are_lost_late_or_cut_off_arrive_exactly_once(seed, loss, 
             order = [index for _, index in seen if sends[index][1:3] == link]
             assert order == sorted(order)
     assert network.messages == 60 + sum(row[5] for row in rows)
-    assert (network.delivered, network.in_flight, network.backlog_s()) == (60, 0, 0.0)
+    assert (network.delivered, network.in_flight, network.carrier.backlog_s()) == (60, 0, 0.0)
 
 
 def test_the_backlog_is_that_of_the_busiest_resource():
@@ -106,7 +106,7 @@ def test_the_backlog_is_that_of_the_busiest_resource():
     for k in range(4):
         network.send(k, server, 3 * MB, lambda: None)
     network.clock.run(until=1.0)
-    assert network.backlog_s() == pytest.approx(5.0), "10 of 12 MB are left, for 2 MB/s"
+    assert network.carrier.backlog_s() == pytest.approx(5.0), "10 of 12 MB are left, for 2 MB/s"
 
 
 def test_transfers_side_by_side_share_the_edges_beneath():

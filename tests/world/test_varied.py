@@ -398,9 +398,8 @@ def test_dropping_the_state_of_links_changes_nothing(fair, fifo, monkeypatch):
     if not fair:
         kept.append(network.carrier._link_free)
     assert max(map(len, kept)) <= 24  # twice of what is in use at most
-    assert len(network._connections) <= 48
-    assert not network._sent
-    assert not network._arrived
+    assert len(network._connections._states) <= 48
+    assert not fifo or not (network._order._sent or network._order._arrived)
 
 
 def test_slow_start_takes_round_trips_only_after_a_pause():
