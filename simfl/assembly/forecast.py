@@ -12,7 +12,7 @@ import numpy as np
 from simfl.assembly.devices import usual_batch_s
 from simfl.assembly.known import constants_of
 from simfl.assembly.privacy import noise_of
-from simfl.assembly.setup import Setup
+from simfl.assembly.setup import Setup, check_planned
 from simfl.assembly.world import build_world
 from simfl.errors import ScenarioError
 from simfl.privacy.ledger import greatest
@@ -175,7 +175,7 @@ def _limit(setup: Setup) -> str | None:
     if allowed is None:
         return None
     try:
-        setup.kind.check_planned()
+        check_planned(setup.scenario)
     except ScenarioError:
         return f"the budget of {budget}, unless the run's time is over before"
     planned = setup.kind.planned_releases(setup.sizes.tolist())

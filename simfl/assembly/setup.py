@@ -169,12 +169,12 @@ class Setup:
     @property
     def tasks(self) -> int:
         """The number of models trained on the same data; `moved` is one of them."""
-        return self.model.num_tasks if self.scenario.algorithm.uses.gradient == "of_task" else 1
+        return len(self.model.task_models) if self.scenario.algorithm.uses.gradient == "of_task" else 1
 
     @property
     def moved(self) -> AbstractModel:
         """The model that an update changes: the model, or that of one task."""
-        return self.model.task if self.scenario.algorithm.uses.gradient == "of_task" else self.model
+        return self.model.task_models[0] if self.scenario.algorithm.uses.gradient == "of_task" else self.model
 
     @property
     def noisy(self) -> int | None:
@@ -302,26 +302,13 @@ class Kind(Generic[C]):
         """Return warnings for the user, one line each."""
         return ()
 
-    def check_planned(self) -> None:
-        """Reject a run whose stop does not determine the number of releases.
-
-        Raises:
-            ScenarioError: the run ends at a time.
-        """
-        stop = self.scenario.stop
-        if stop.epochs is None and stop.updates is None:
-            raise ScenarioError(
-                "stop: expected epochs or updates, from which the number of releases follows, found only a time; "
-                "add one, or run the scenario and check the run's folder"
-            )
-
     def planned(self, setup: Setup) -> Releases:
         """Return every client's planned releases, within the budgets.
 
         Raises:
             ScenarioError: the run ends at a time.
         """
-        self.check_planned()
+        check_planned(self.scenario)
         count, allowed = self.planned_releases(setup.sizes.tolist()), setup.training.allowances
         clients, plan = range(len(setup.sizes)), setup.protection.cohorts
         counts = [count] * len(clients)
@@ -335,3 +322,16 @@ class Kind(Generic[C]):
             most = [plan.releases * (1 if plan.gate else len(plan.clients_of(k)) ** 2) for k in clients]
             planned.counts = [min(made, limit) for made, limit in zip(planned.counts, most, strict=True)]
         return planned
+
+
+def check_planned(scenario: Scenario) -> None:
+    """Reject a run whose stop does not determine the number of releases.
+
+    Raises:
+        ScenarioError: the run ends at a time.
+    """
+    if scenario.stop.epochs is None and scenario.stop.updates is None:
+        raise ScenarioError(
+            "stop: expected epochs or updates, from which the number of releases follows, found only a time; add one, "
+            "or run the scenario and check the run's folder"
+        )

@@ -113,7 +113,7 @@ class PlantedScenario:
                 f"canaries: expected at most {len(own)} in place, the examples of client {self.client}, found {count}; "
                 "ask for fewer, or add them to its data"
             )
-        if model.num_tasks > 1 and gradient == "of_task":
+        if len(model.task_models) > 1 and gradient == "of_task":
             raise ScenarioError(
                 "model.kind: expected a model that moves as a whole, found one_vs_all, whose tasks move on their own; "
                 "use model: {kind: logistic} on data with two classes"

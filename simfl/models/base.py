@@ -43,13 +43,13 @@ Layout: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
-class AbstractModel(ABC):
-    """A model as pure functions of its parameters, a vector f32[d].
+class Declared(ABC):
+    """A model before anything is computed: its options and its parameters' parts.
 
     `input_shape` is without the batch axis; `num_classes` is 0 for regression and for points. `l2` is the lambda >= 0
-    of the penalty lambda/2 ||w||^2 over all d parameters. It belongs to `loss` and never to the gradient sums: it does
-    not depend on the data, so it is neither clipped nor noised. The code that takes the step adds lambda * w after the
-    mean.
+    of the penalty lambda/2 ||w||^2 over all d parameters. It belongs to `mean_loss` and never to the gradient sums: it
+    does not depend on the data, so it is neither clipped nor noised. The code that takes the step adds lambda * w after
+    the mean.
     """
 
     input_shape: tuple[int, ...]
@@ -74,25 +74,6 @@ class AbstractModel(ABC):
     predicts: ClassVar[bool] = True
     """Whether the model has predictions and not only a loss."""
 
-    @property
-    def clipped_by(self) -> str | None:
-        """Name of the function outside of simfl that clips examples; None without one.
-
-        The general `clip_and_sum` of this class clips the gradient of every example, whatever a subclass computes.
-        """
-        if is_simfls(type(self)):
-            return None
-        general = "clip_and_sum", "clipped_gradient_sum", "_gradients"
-        return next((name for name in general if getattr(type(self), name) is not getattr(AbstractModel, name)), None)
-
-    def described(self) -> dict[str, Any]:
-        """Return a user's model's entry in the manifest; empty for simfl's models."""
-        return {}
-
-    def program_digest(self, x: NDArray[Any], y: NDArray[Any]) -> str:
-        """Return a SHA-256 of the computations for examples like these."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()
-
     def __post_init__(self) -> None:
         shape = tuple(int(side) for side in self.input_shape)
         if not shape or any(side < 1 for side in shape):
@@ -105,16 +86,6 @@ class AbstractModel(ABC):
                 listed = [*map(str, words)]
                 expected = f"expected one of {', '.join(listed)}, found {word!r}{nearest(word, listed)}"
                 raise ValueError(f"{self.kind}: {name}: {expected}")
-
-    @property
-    def num_tasks(self) -> int:
-        """Number of models within it that can be trained separately."""
-        return 1
-
-    @property
-    def task(self) -> AbstractModel:
-        """One of the models within it."""
-        return self
 
     @property
     def first_convolution(self) -> int | None:
@@ -158,6 +129,35 @@ class AbstractModel(ABC):
             raise ValueError(f"expected {_show(dict(self.layout))} of model {self.kind}, found {_show(shapes)}")
         return np.concatenate([np.ravel(parts[name]).astype(np.float32) for name, _ in self.layout])
 
+    def described(self) -> dict[str, Any]:
+        """Return a user's model's entry in the manifest; empty for simfl's models."""
+        return {}
+
+
+@dataclass(frozen=True)
+class AbstractModel(Declared):
+    """A model as pure functions of its parameters, a vector f32[d]."""
+
+    @property
+    def task_models(self) -> tuple[AbstractModel, ...]:
+        """The models within it that can be trained separately."""
+        return (self,)
+
+    @property
+    def clipped_by(self) -> str | None:
+        """Name of the function outside of simfl that clips examples; None without one.
+
+        The general `clip_and_sum` of this class clips the gradient of every example, whatever a subclass computes.
+        """
+        if is_simfls(type(self)):
+            return None
+        general = "clip_and_sum", "clipped_gradient_sum", "_gradients"
+        return next((name for name in general if getattr(type(self), name) is not getattr(AbstractModel, name)), None)
+
+    def program_digest(self, x: NDArray[Any], y: NDArray[Any]) -> str:
+        """Return a SHA-256 of the computations for examples like these."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
+
     @abstractmethod
     def init(self, key: Array | np.ndarray) -> Array:
         """Return the initial parameters, f32[d], from a raw threefry key, uint32[2]."""
@@ -178,11 +178,6 @@ class AbstractModel(ABC):
         """Return additional metrics for evaluations, f32[b], by `metric_names`."""
         del params, x, y
         return {}
-
-    def loss(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
-        """Return sum_i weight_i loss_i / sum_i weight_i + lambda/2 ||w||^2, f32[]."""
-        losses = jnp.where(weight != 0, self.losses(params, x, y), 0.0)
-        return jnp.sum(weight * losses) / jnp.sum(weight) + 0.5 * self.l2 * jnp.sum(params * params)
 
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
         """Return sum_i weight_i g_i, f32[d], gradients of losses without penalty.
@@ -216,11 +211,11 @@ class AbstractModel(ABC):
             scale = clipping_scale(squared_norms, weight, clipping_norm)
             return scale @ jnp.where(scale[:, None] != 0, gradients, 0.0), count_unbounded(squared_norms, weight)
 
-        return sum_in_parts(part, self.gradients_at_a_time)(x, y, weight)
+        return sum_in_parts(part, gradients_at_a_time(self.size))(x, y, weight)
 
     def gradient_norms(self, params: Array, x: Array, y: Array) -> Array:
         """Return ||g_i||_2 of every example, f32[b]; a gradient of 0 may give about 1e-18."""
-        b, size = x.shape[0], self.gradients_at_a_time
+        b, size = x.shape[0], gradients_at_a_time(self.size)
 
         def norms(some: tuple[Array, Array]) -> Array:
             gradients = self._gradients(params, *some)
@@ -230,11 +225,6 @@ class AbstractModel(ABC):
             return norms((x, y))
         squeezed: Array = jax.lax.map(norms, (in_parts(x, size), in_parts(y, size)))
         return squeezed.reshape(-1)[:b]
-
-    @property
-    def gradients_at_a_time(self) -> int:
-        """Number of per-example gradients computed together; see `GRADIENTS_BYTES`."""
-        return max(1, GRADIENTS_BYTES // (4 * self.size))
 
     def _gradients(self, params: Array, x: Array, y: Array) -> Array:
         """Return g_i of every example, f32[b, d], with b times the memory of a gradient."""
@@ -255,6 +245,17 @@ def _choices_of(model: type[AbstractModel]) -> dict[str, tuple[Any, ...]]:
 def _show(shapes: Mapping[str, tuple[int, ...]], most: int = 6) -> str:
     named = [f"{name} {list(shape)}" for name, shape in shapes.items()]
     return ", ".join(named[:most] + [f"{len(named) - most} more"] * (len(named) > most)) or "none"
+
+
+def gradients_at_a_time(size: int) -> int:
+    """Return the number of per-example gradients [size] computed together; see `GRADIENTS_BYTES`."""
+    return max(1, GRADIENTS_BYTES // (4 * size))
+
+
+def mean_loss(model: AbstractModel, params: Array, x: Array, y: Array, weight: Array) -> Array:
+    """Return sum_i weight_i loss_i / sum_i weight_i + lambda/2 ||w||^2, f32[]."""
+    losses = jnp.where(weight != 0, model.losses(params, x, y), 0.0)
+    return jnp.sum(weight * losses) / jnp.sum(weight) + 0.5 * model.l2 * jnp.sum(params * params)
 
 
 def masked(x: Array, weight: Array) -> Array:

@@ -39,14 +39,10 @@ class OneVsAll(AbstractModel):
             )
 
     @property
-    def num_tasks(self) -> int:
-        """One for each class."""
-        return self.num_classes
-
-    @property
-    def task(self) -> Logistic:
-        """The binary model of one class, with labels 1 for the class and 0 otherwise."""
-        return Logistic(input_shape=self.input_shape, num_classes=2, l2=self.l2, intercept=self.intercept)
+    def task_models(self) -> tuple[Logistic, ...]:
+        """The binary models of the classes, each with labels 1 for its class and 0 otherwise."""
+        task = Logistic(input_shape=self.input_shape, num_classes=2, l2=self.l2, intercept=self.intercept)
+        return (task,) * self.num_classes
 
     @property
     def size(self) -> int:

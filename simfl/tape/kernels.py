@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from simfl.models import AbstractModel
-from simfl.models.base import clipping_factor
+from simfl.models.base import clipping_factor, mean_loss
 from simfl.privacy.noise import SAMPLERS, traced_once
 from simfl.tape.draws import batch_positions, mix
 from simfl.tape.inputs import Inputs, taken
@@ -746,7 +746,7 @@ def probe_program(operation: Operation, reads: int) -> Any:
         ints = jnp.stack([client, jnp.maximum(draw, 0), jnp.int32(0)])
         x, y = examples_of(data, client, positions(data, ints), tasks)
         weight = jnp.ones(lanes, jnp.float32)
-        return jnp.where(draw >= 0, model.loss(params, x, y, weight), 0.0)
+        return jnp.where(draw >= 0, mean_loss(model, params, x, y, weight), 0.0)
 
     losses = jax.vmap(jax.vmap(loss, (None, None, 0, None)), (0, 0, 0, None))
 

@@ -18,7 +18,7 @@ def make_task_problem(nodes=4, *, batch_size=8, sizes=None, l2=0.0, clipping_nor
     """Return one-vs-all logistic regression (64 weights per task) on digits, without intercept."""
     whole = build_model("one_vs_all", input_shape=(64,), num_classes=TASKS, l2=l2, intercept=False)
     problem = make_problem(nodes, batch_size=batch_size, sizes=sizes, clipping_norm=clipping_norm, noisy=noisy)
-    return dataclasses.replace(problem, model=whole.task, tasks=Tasks(TASKS, whole), radius=radius)
+    return dataclasses.replace(problem, model=whole.task_models[0], tasks=Tasks(TASKS, whole), radius=radius)
 
 
 def make_task_training(problem, *, step_size=0.5, noise_std=0.0, schedule=None):

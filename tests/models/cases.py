@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simfl.models import AbstractModel, build_model
+from simfl.models.base import mean_loss
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -102,7 +103,7 @@ def outputs(
 ) -> tuple[jax.Array, ...]:
     """Predictions, losses, correct ones and the mean loss."""
     losses, correct = model.losses(params, x, y), model.correct(params, x, y)
-    return model.predict(params, x), losses, correct, model.loss(params, x, y, weight)
+    return model.predict(params, x), losses, correct, mean_loss(model, params, x, y, weight)
 
 
 def plain_clipped_sum(gradients: np.ndarray, weight: np.ndarray, clipping_norm: float) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Properties that every model must have."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from simfl.models import MODELS as REGISTRY
 from simfl.models import AbstractModel
+from simfl.models.base import mean_loss
 
 from .cases import (
     DENSE,
@@ -82,7 +84,7 @@ def test_gradient_is_that_of_the_loss(case: Case) -> None:
     model, params, x, y = case
     full = all_gradients(model, params, x, y, WEIGHT, np.float32(1.0))[0] / WEIGHT.sum() + np.float32(model.l2) * params
     if not model.convolutional:
-        close(full, quick_jit(jax.grad(model.loss))(params, x, y, WEIGHT))
+        close(full, quick_jit(jax.grad(partial(mean_loss, model)))(params, x, y, WEIGHT))
     # A finite difference along the gradient, which knows nothing of automatic differentiation.
     step = np.float32(3e-3) * full / np.linalg.norm(full)
     difference = outputs(model, params + step, x, y, WEIGHT)[3] - outputs(model, params - step, x, y, WEIGHT)[3]

@@ -16,7 +16,7 @@ def _examples(count: int = 40) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_its_parameters_losses_and_gradients_are_those_of_its_tasks_one_after_the_other() -> None:
-    task = WHOLE.task  # type: ignore[attr-defined]
+    task = WHOLE.task_models[0]
     params, x, y = _examples()
     rows = params.reshape(4, task.size)
     weight = np.ones(len(x), np.float32)

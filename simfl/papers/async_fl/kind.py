@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.assembly.kinds.base import Kind
-from simfl.assembly.setup import Setup
+from simfl.assembly.setup import Setup, check_planned
 from simfl.errors import ConditionError, ScenarioError
 from simfl.papers.async_fl.config import (
     AsyncFl,
@@ -291,7 +291,7 @@ class AsyncFlKind(Kind[AsyncFl]):
         sizes = round_sizes(self.scenario, ledger.sizes)
         ends, last = self._ends(sizes, ledger.sizes), last_round(self.scenario, sizes)
         if last is None:
-            self.check_planned()
+            check_planned(self.scenario)
         rounds = min(ends if last is None else [*ends, last])
         allowed = setup.training.allowances or [rounds] * len(ledger.sizes)
         return releases_after(ledger, sizes, [min(rounds, most) for most in allowed])
