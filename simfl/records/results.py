@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def _frame(name: str, about: str) -> functools.cached_property[pd.DataFrame]:
-    def frame(run: Run) -> pd.DataFrame:
+    def frame(run: RunFiles) -> pd.DataFrame:
         rows: pd.DataFrame = run._read(name, read_table).to_pandas()
         return rows
 
@@ -65,11 +65,8 @@ ACCOUNTS = ("releases", "uses")
 """Tables that are read only when complete: a partial account understates the spending."""
 
 
-class Run:
-    """A finished (or interrupted) run in its folder.
-
-    `given` are objects that the run got from Python, `model` or `data`; its model is usable only with them.
-    """
+class RunFiles:
+    """The files of a run, each read on first use: scenario, manifest, tables and models."""
 
     def __init__(self, folder: Path, given: Mapping[str, Any] | None = None) -> None:
         self.folder = Path(folder)
@@ -92,16 +89,6 @@ class Run:
         if not isinstance(values, dict):
             raise DataError(f"{path}: expected the scenario of a run, found {type(values).__name__}")
         return values
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The scenario, and whether it was simulated or live: the basis of comparisons."""
-        return {**self.scenario, "run": "live" if self.is_live else "simulated"}
-
-    @property
-    def is_live(self) -> bool:
-        """Whether real processes ran it (`simfl live`), in wall time."""
-        return "live" in self.manifest.extra
 
     @functools.cached_property
     def manifest(self) -> Manifest:
@@ -140,6 +127,58 @@ class Run:
         """The table of `metrics`, of which only used columns are read."""
         return self._read("metrics", Columns)
 
+    @functools.cached_property
+    def model(self) -> dict[str, NDArray[np.float32]]:
+        """The final model, the mean of all or the server's: its parameter arrays by name."""
+        status = self.manifest.status
+        ended = f"it was {status} before it was over; go on with it by `simfl resume {self.folder}`"
+        older = "it was written by an older version of simfl, or failed before it had a model"
+        return self._models("model", ended if status in UNFINISHED else older)
+
+    @functools.cached_property
+    def client_models(self) -> dict[str, NDArray[np.float32]]:
+        """Each client's final model, with `record.client_models`: arrays [K, ...]."""
+        return self._models("client_models", "set record.client_models: true")
+
+    def _models(self, name: str, advice: str) -> dict[str, NDArray[np.float32]]:
+        path = RunFolder(self.folder).models_path(name)
+        if not path.exists():
+            raise DataError(f"{path}: this run kept no such file; {advice}")
+        parts = read_models(path)
+        written = RunFolder(self.folder).read_manifest().extra.get("models")
+        if isinstance(written, dict) and written.get(name, digest := digest_parts(parts)) != digest:
+            raise DataError(f"{path}: the model is damaged: it is not what the run wrote; run it again")
+        return parts
+
+    def _read(self, name: str, reader: Callable[[Path, pa.Schema, str], T]) -> T:
+        folder = RunFolder(self.folder)
+        path, manifest = folder.table_path(name), folder.read_manifest()
+        # Spending is never read from a partial account.
+        flushed = name not in ACCOUNTS and folder.stream_path(name).exists()
+        if not (path.exists() or flushed or (name in ALWAYS and manifest.status in UNFINISHED)):
+            advice = _HOW_TO_RECORD.get(name, "run it again")
+            if manifest.status in UNFINISHED:
+                advice = f"it is {manifest.status}: such a table is written at the end"
+            raise DataError(f"{path}: this run recorded no table of {name.replace('_', ' ')}; {advice}")
+        return reader(path, (SCHEMAS | UNDIGESTED)[name], manifest.tables.get(name, ""))
+
+
+class Run(RunFiles):
+    """A finished (or interrupted) run in its folder.
+
+    `given` are objects that the run got from Python, `model` or `data`; its model is usable only with them.
+    """
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The scenario, and whether it was simulated or live: the basis of comparisons."""
+        return {**self.scenario, "run": "live" if self.is_live else "simulated"}
+
+    @property
+    def is_live(self) -> bool:
+        """Whether real processes ran it (`simfl live`), in wall time."""
+        return "live" in self.manifest.extra
+
     @property
     def measures(self) -> list[str]:
         """Columns of `metrics` that scenario or model add, except about gradients."""
@@ -150,18 +189,6 @@ class Run:
     def has_accuracy(self) -> bool:
         """Whether an evaluation has a test accuracy; that of a regression has none."""
         return not np.isnan(self.evaluations["test_accuracy"]).all()
-
-    @functools.cached_property
-    def model(self) -> dict[str, NDArray[np.float32]]:
-        """The final model, the mean of all or the server's: its parameter arrays by name."""
-        ended = f"it was {self.status} before it was over; go on with it by `simfl resume {self.folder}`"
-        older = "it was written by an older version of simfl, or failed before it had a model"
-        return self._models("model", ended if self.status in UNFINISHED else older)
-
-    @functools.cached_property
-    def client_models(self) -> dict[str, NDArray[np.float32]]:
-        """Each client's final model, with `record.client_models`: arrays [K, ...]."""
-        return self._models("client_models", "set record.client_models: true")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the tensors for `load_state_dict` of a PyTorch module, by name.
@@ -296,28 +323,6 @@ class Run:
             return table
         picture = base64.b64encode(simfl.thumbnail(self)).decode()
         return f'{table}<img alt="{html.escape(repr(self))}" src="data:image/png;base64,{picture}">'
-
-    def _models(self, name: str, advice: str) -> dict[str, NDArray[np.float32]]:
-        path = RunFolder(self.folder).models_path(name)
-        if not path.exists():
-            raise DataError(f"{path}: this run kept no such file; {advice}")
-        parts = read_models(path)
-        written = RunFolder(self.folder).read_manifest().extra.get("models")
-        if isinstance(written, dict) and written.get(name, digest := digest_parts(parts)) != digest:
-            raise DataError(f"{path}: the model is damaged: it is not what the run wrote; run it again")
-        return parts
-
-    def _read(self, name: str, reader: Callable[[Path, pa.Schema, str], T]) -> T:
-        folder = RunFolder(self.folder)
-        path, manifest = folder.table_path(name), folder.read_manifest()
-        # Spending is never read from a partial account.
-        flushed = name not in ACCOUNTS and folder.stream_path(name).exists()
-        if not (path.exists() or flushed or (name in ALWAYS and manifest.status in UNFINISHED)):
-            advice = _HOW_TO_RECORD.get(name, "run it again")
-            if manifest.status in UNFINISHED:
-                advice = f"it is {manifest.status}: such a table is written at the end"
-            raise DataError(f"{path}: this run recorded no table of {name.replace('_', ' ')}; {advice}")
-        return reader(path, (SCHEMAS | UNDIGESTED)[name], manifest.tables.get(name, ""))
 
 
 def read(folder: str | Path, **given: Any) -> Run:

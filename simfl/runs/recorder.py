@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,25 +12,19 @@ from numpy.typing import NDArray
 
 from simfl.algorithms.secure_sums import SecureSums
 from simfl.algorithms.server import ServerAlgorithm
-from simfl.assembly.data import sources_of
-from simfl.assembly.privacy import annotated, noise_of
-from simfl.assembly.setup import Setup
-from simfl.compiled import is_compiled
+from simfl.assembly.privacy import annotated
 from simfl.errors import RunError
-from simfl.privacy.assumptions import assumptions
 from simfl.privacy.cohorts import CohortPlan, CohortTally, OnCohort
 from simfl.privacy.ledger import greatest
-from simfl.records import Manifest, RunFolder, TableWriter
-from simfl.records.folder import combine_digests, digest_of_file, digest_text, flags
+from simfl.records import RunFolder, TableWriter
+from simfl.records.folder import digest_text
 from simfl.records.models import write_models as write_parts
 from simfl.records.tables import DISTANCE, MOST_EDGES, USER, further_metrics, further_of_clients
 from simfl.records.writer import Amend, SharedRows
 from simfl.runs.context import Context
+from simfl.runs.manifests import manifest_of
 from simfl.runs.timeline import Timeline
-from simfl.scenario.fields import world_files
-from simfl.scenario.own_code import source_digests
 from simfl.tape.executor import Evaluation
-from simfl.version import commit
 
 #: Rows reach the system after this many host seconds, or this share of the run's host seconds if that is more. A
 #: killed process loses at most these rows, and a long run is not cut into small pieces.
@@ -48,24 +41,21 @@ class Recorder:
     def __init__(self, context: Context, folder: RunFolder, sources: dict[str, Any], resumed: int) -> None:
         self._context = context
         self._folder = folder
-        self._sources = sources
-        self._resumed = resumed
+        #: What the manifest has of the folder's files and of the time before the run.
+        self._facts: dict[str, Any] = {**sources, "resumed": resumed}
         self._tables: dict[str, TableWriter] = {}
         #: Changes to rows when a table is closed, by table.
         self._amendments: dict[str, Amend] = {}
         self._timeline: Timeline | None = None
-        self._models: dict[str, str] = {}
-        self._zeroed: int | None = None
         self._flushed_s = time.perf_counter()
-        self._text_digest = ""
 
     def open(self) -> None:
         """Write the scenario and a first manifest, and open the tables."""
         context, setup, folder = self._context, self._context.setup, self._folder
         text = annotated(setup)
-        self._text_digest = digest_text(text)
+        self._facts["scenario_text"] = digest_text(text)
         folder.write_scenario(text)
-        folder.write_manifest(self._manifest({}))
+        folder.write_manifest(manifest_of(context, self._facts, {}))
         record, ledger = setup.scenario.record, setup.ledger
         names = ["metrics", "clients"]
         names += ["updates"] * record.updates + ["messages"] * record.messages + ["timeline"] * record.timeline
@@ -191,12 +181,12 @@ class Recorder:
         """Write the trained models, and count the gradients set to zero."""
         clip = self._context.setup.problem.clipping.clip
         if clip is not None:
-            self._zeroed = self._context.journal.zeroed()
-        if clip is not None and self._zeroed:
+            self._facts["released_as_zero"] = zeroed = self._context.journal.zeroed()
             noun = {"example": "gradient", "update": "update"}[clip]
-            noun, verb = (f"{noun}s", "were") if self._zeroed != 1 else (noun, "was")
-            self._context.warn(f"privacy: {self._zeroed:,} {noun} {verb} not finite and {verb} released as zero")
-        self._models = write_models(self._context, self._folder)
+            noun, verb = (f"{noun}s", "were") if zeroed != 1 else (noun, "was")
+            if zeroed:
+                self._context.warn(f"privacy: {zeroed:,} {noun} {verb} not finite and {verb} released as zero")
+        self._facts["models"] = write_models(self._context, self._folder)
 
     def write_clients(self) -> None:
         """Write `clients`, `releases` and `uses`, if the run opened them."""
@@ -272,7 +262,7 @@ class Recorder:
                     context.status, context.reason = "failed", str(error)
                 failure = failure or RunError(str(error))
         try:
-            self._folder.write_manifest(self._manifest(self._folder.digests()))
+            self._folder.write_manifest(manifest_of(context, self._facts, self._folder.digests()))
         except RunError as error:
             failure = failure or error
         return failure
@@ -309,57 +299,6 @@ class Recorder:
             return {"epsilon": np.where(last | (rows["epsilon"] > epsilon), epsilon, rows["epsilon"])}
 
         self._amendments["client_epsilon"] = clients
-
-    def _manifest(self, digests: dict[str, str]) -> Manifest:
-        context, setup = self._context, self._context.setup
-        extra: dict[str, Any] = {
-            "scenario_digest": setup.scenario.digest(),
-            "scenario_text": self._text_digest,
-            "model_size": setup.model.size,
-            "sampling": setup.training.sampling,
-            "warnings": context.warnings,
-        }
-        title = " ".join(context.algorithm.title.split())
-        optional = {**self._sources, "models": self._models, "resumed": self._resumed, "title": title}
-        optional |= {"xla_flags": flags(), "commit": commit()}
-        extra |= {name: value for name, value in optional.items() if value}
-        if setup.scenario.learning_seed is not None:
-            extra["learning_seed"] = setup.scenario.learning_seed
-        if (start := setup.start) is not None:
-            extra["init"] = {"from": str(start.path), "digest": start.digest}
-        if self._zeroed is not None:
-            extra["released_as_zero"] = self._zeroed
-        if setup.ledger is not None:
-            account = context.account()
-            extra["privacy"] = setup.ledger.statement_of(account)
-            extra["assumptions"] = assumptions(setup.ledger, account)
-            extra["noise"] = noise_of(setup)
-        return Manifest(
-            status=context.status,
-            seed=setup.scenario.seed,
-            device=context.device.platform,
-            reason=context.reason,
-            wall_s=context.wall_s,
-            time_s=context.world.clock.now,
-            updates=context.algorithm.updates,
-            window=context.window,
-            width=context.width,
-            compiled=is_compiled(),
-            digest=combine_digests(digests) if digests else "",
-            tables=digests,
-            extra=extra,
-        )
-
-
-def sources_of_run(setup: Setup) -> dict[str, Any]:
-    """Return digests of a run's inputs besides its scenario."""
-    scenario = setup.scenario
-    return {
-        "own_code": source_digests(scenario.resolved()),
-        "data": sources_of(scenario, setup.dataset),
-        "world_files": {path: digest_of_file(Path(path)) for path in world_files(scenario)},
-        "own_model": setup.model.described(),
-    }
 
 
 def write_models(context: Context, folder: RunFolder) -> dict[str, str]:

@@ -23,7 +23,8 @@ from simfl.runs.context import Context, Session
 from simfl.runs.endings import why_over
 from simfl.runs.evaluations import Evaluations, Schedule
 from simfl.runs.intervals import FILE, parse_interval
-from simfl.runs.recorder import Recorder, sources_of_run
+from simfl.runs.manifests import sources_of_run
+from simfl.runs.recorder import Recorder
 from simfl.runs.reporting import Interruption, Reporter
 from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.own_code import look_beside
