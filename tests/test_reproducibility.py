@@ -204,7 +204,7 @@ def test_noise_or_another_algorithm_or_model_leave_the_world_unchanged():
     expected = durations(base)
     for other in others:
         assert other.topology.edges == base.topology.edges
-        assert other.shares.indices.tolist() == base.shares.indices.tolist()
+        assert other.partition.indices.tolist() == base.partition.indices.tolist()
         assert durations(other) == expected
         assert (other.problem.keys.data == base.problem.keys.data).all()
         assert (other.problem.keys.noise == base.problem.keys.noise).all()
@@ -214,7 +214,7 @@ def test_noise_or_another_algorithm_or_model_leave_the_world_unchanged():
         assert (other.training.initial == base.training.initial).all()
     another = prepare(rough("adpsgd-atomic", **graph, seed=2))
     assert durations(another) != expected
-    assert another.shares.indices.tolist() != base.shares.indices.tolist()
+    assert another.partition.indices.tolist() != base.partition.indices.tolist()
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ MOST_NAMED = 8
 #: The most training examples on which the training loss is measured.
 LOSS_EXAMPLES = 2000
 
-#: Changes data, shares and model of a scenario before anything is derived from them.
+#: Changes data, partition and model of a scenario before anything is derived from them.
 Adaptation = Callable[[Dataset, Partition, AbstractModel], tuple[Dataset, Partition, AbstractModel]]
 
 
@@ -93,7 +93,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
 
     Args:
         scenario: valid.
-        adapt: changes data, shares and model, for example to plant the canaries of an audit.
+        adapt: changes data, partition and model, for example to plant the canaries of an audit.
         own: objects that replace sections of the scenario.
 
     Raises:
@@ -103,16 +103,20 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     streams = Streams(scenario.seed)
     kind, algorithm = find_kind(scenario), find_algorithm(scenario.algorithm.kind)
     dataset = load_data(scenario, streams, own.data)
-    shares = share_out(scenario, dataset, streams)
+    partition = share_out(scenario, dataset, streams)
     model = model_of(scenario, dataset, own.model)
-    dataset = of_honest_clients(scenario, streams, with_flipped_labels(scenario, streams, dataset, shares), shares)
+    dataset = of_honest_clients(
+        scenario, streams, with_flipped_labels(scenario, streams, dataset, partition), partition
+    )
     if "jax" in sys.modules:  # imported by a user's model, perhaps, which computes next
         lazy.start_jax()
     start = start_of(scenario, model)
     if adapt is not None:
-        dataset, shares, model = adapt(dataset, shares, model)
+        dataset, partition, model = adapt(dataset, partition, model)
     (topology, changing), underlay = graphs_of(scenario, streams), underlay_of(scenario, streams)
-    setup = Setup(scenario, kind, algorithm, streams, dataset, shares, model, topology, underlay, start, changing, own)
+    setup = Setup(
+        scenario, kind, algorithm, streams, dataset, partition, model, topology, underlay, start, changing, own
+    )
     _check(setup)
     setup.protection = qualified(kind.protection(setup) or protect(setup), setup)
     if setup.ledger is not None:
@@ -252,7 +256,7 @@ def _further_measures(scenario: Scenario) -> tuple[str, ...]:
 
 def _problem(setup: Setup) -> LearningProblem:
     """Return the problem that the executor computes."""
-    dataset, shares, protection = setup.dataset, setup.shares, setup.protection
+    dataset, partition, protection = setup.dataset, setup.partition, setup.protection
     streams, learning = setup.streams, setup.learning
     correlation, sampling = protection.correlation, setup.kind.sampling
     drawing: Drawing = "same_order" if sampling == "shuffle" and isinstance(correlation, InTime) else sampling
@@ -261,10 +265,10 @@ def _problem(setup: Setup) -> LearningProblem:
     hostile = attackers_of(setup.scenario, streams)
     order = streams.generator("loss-examples").permutation(len(dataset.train_x))
     if hostile:
-        order = order[~np.isin(order, held_by_attackers(shares, hostile))]
-    honest = np.array([client for client in range(shares.num_clients) if client not in hostile]) if hostile else None
+        order = order[~np.isin(order, held_by_attackers(partition, hostile))]
+    honest = np.array([client for client in range(partition.num_clients) if client not in hostile]) if hostile else None
     arrays = dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y
-    indices, offsets = np.asarray(shares.indices, dtype=np.int32), np.asarray(shares.offsets, dtype=np.int64)
+    indices, offsets = np.asarray(partition.indices, dtype=np.int32), np.asarray(partition.offsets, dtype=np.int64)
     form = correlation.form if correlation else None
     own_norms = setup.scenario.algorithm.uses.gradient == "own_norm"
     return LearningProblem(
@@ -332,7 +336,7 @@ def _continued(setup: Setup, start: Start) -> NDArray[np.float32]:
 
 def _classes_left_out(setup: Setup) -> Iterator[str]:
     """Yield a warning if there are classes of which no client has an example."""
-    data, indices = setup.dataset, setup.shares.indices
+    data, indices = setup.dataset, setup.partition.indices
     if not data.num_classes or data.tokens or data.train_y.ndim != 1:
         return
     counts = np.bincount(data.train_y, minlength=data.num_classes)

@@ -1,4 +1,4 @@
-"""The data of a scenario, the clients' shares and the model."""
+"""The data of a scenario, the partition and the model."""
 
 from __future__ import annotations
 

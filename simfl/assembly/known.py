@@ -31,16 +31,14 @@ def constants_of(setup: Setup) -> dict[str, float] | None:
     if not is_known(setup) or known is None or best is None or loss is None:
         return None
     l2 = setup.model.l2
-    shares, counted = _honest(setup)
+    parts, counted = _honest(setup)
     gradients = known.gradients(best)
-    zetas = np.array([np.linalg.norm(gradients[held].mean(axis=0) + l2 * best) for held in shares])
-    variances = [
-        _variance(gradients[held], setup.kind.sampling, setup.scenario.algorithm.batch_size) for held in shares
-    ]
+    zetas = np.array([np.linalg.norm(gradients[held].mean(axis=0) + l2 * best) for held in parts])
+    variances = [_variance(gradients[held], setup.kind.sampling, setup.scenario.algorithm.batch_size) for held in parts]
     least, largest = known.curvatures(counted)
     return {
         "smoothness": largest + l2,
-        "client_smoothness": _largest(known, shares) + l2,
+        "client_smoothness": _largest(known, parts) + l2,
         "strong_convexity": least + l2,
         "optimal_loss": loss,
         "zeta": float(np.sqrt((zetas**2).mean())),
@@ -60,11 +58,11 @@ def uneven_weights(setup: Setup) -> str | None:
     In f, all examples count alike. With `weighting: data` a client counts in proportion to its examples, and otherwise
     clients count alike. Attackers do not count.
     """
-    shares, counted = _honest(setup)
-    sizes, n = np.array([len(held) for held in shares]), len(setup.dataset.train_x[counted])
+    parts, counted = _honest(setup)
+    sizes, n = np.array([len(held) for held in parts]), len(setup.dataset.train_x[counted])
     by_data = getattr(setup.scenario.algorithm, "weighting", None) == "data"
     weights = np.ones(sizes.sum()) if by_data else np.repeat(1.0 / sizes, sizes)
-    summed = np.bincount(np.concatenate(shares), weights, minlength=len(setup.dataset.train_x))[counted]
+    summed = np.bincount(np.concatenate(parts), weights, minlength=len(setup.dataset.train_x))[counted]
     counts = summed * n / weights.sum()
     if np.ptp(counts) < 1e-9:
         return None
@@ -79,14 +77,14 @@ def uneven_weights(setup: Setup) -> str | None:
 def _honest(setup: Setup) -> tuple[list[npt.NDArray[np.int32]], npt.NDArray[np.int64] | slice]:
     """Return the examples of each honest client, and all that count."""
     hostile = attackers_of(setup.scenario, setup.streams)
-    shares = [setup.shares.of(k) for k in range(setup.shares.num_clients) if k not in hostile]
+    parts = [setup.partition.of(k) for k in range(setup.partition.num_clients) if k not in hostile]
     if not hostile:
-        return shares, slice(None)
-    return shares, np.setdiff1d(np.arange(len(setup.dataset.train_x)), held_by_attackers(setup.shares, hostile))
+        return parts, slice(None)
+    return parts, np.setdiff1d(np.arange(len(setup.dataset.train_x)), held_by_attackers(setup.partition, hostile))
 
 
-def _largest(known: Known, shares: list[npt.NDArray[np.int32]]) -> float:
-    return max(known.curvatures(held)[1] for held in shares)
+def _largest(known: Known, parts: list[npt.NDArray[np.int32]]) -> float:
+    return max(known.curvatures(held)[1] for held in parts)
 
 
 def _variance(gradients: DoubleArray, sampling: str, batch_size: int) -> float:

@@ -90,7 +90,7 @@ def attackers_of(scenario: Scenario, streams: Streams) -> frozenset[int]:
     return frozenset(clients)
 
 
-def with_flipped_labels(scenario: Scenario, streams: Streams, dataset: Dataset, shares: Partition) -> Dataset:
+def with_flipped_labels(scenario: Scenario, streams: Streams, dataset: Dataset, partition: Partition) -> Dataset:
     """Return the data set with the labels that attackers on data train on.
 
     Raises:
@@ -108,8 +108,8 @@ def with_flipped_labels(scenario: Scenario, streams: Streams, dataset: Dataset, 
             f"attackers.kind: expected data with a class for each example for {config.kind!r}, found data set "
             f"{scenario.data.set!r}; use another attack"
         )
-    theirs = np.unique(np.concatenate([shares.of(client) for client in sorted(hostile)]))
-    if len(held_by_attackers(shares, hostile)) < len(theirs):
+    theirs = np.unique(np.concatenate([partition.of(client) for client in sorted(hostile)]))
+    if len(held_by_attackers(partition, hostile)) < len(theirs):
         raise ScenarioError(
             f"attackers.kind: expected clients without common examples for {config.kind!r}, found an "
             "attacker's example that an honest client has, too; use another data.partition"
@@ -119,21 +119,23 @@ def with_flipped_labels(scenario: Scenario, streams: Streams, dataset: Dataset, 
     return dataclasses.replace(dataset, train_y=labels)
 
 
-def held_by_attackers(shares: Partition, hostile: frozenset[int]) -> NDArray[np.int32]:
+def held_by_attackers(partition: Partition, hostile: frozenset[int]) -> NDArray[np.int32]:
     """Return the examples that attackers hold and no honest client, ascending."""
     if not hostile:
         return np.zeros(0, dtype=np.int32)
-    theirs = np.concatenate([shares.of(client) for client in sorted(hostile)])
-    return np.setdiff1d(theirs, np.concatenate([shares.of(k) for k in range(shares.num_clients) if k not in hostile]))
+    theirs = np.concatenate([partition.of(client) for client in sorted(hostile)])
+    return np.setdiff1d(
+        theirs, np.concatenate([partition.of(k) for k in range(partition.num_clients) if k not in hostile])
+    )
 
 
-def of_honest_clients(scenario: Scenario, streams: Streams, dataset: Dataset, shares: Partition) -> Dataset:
+def of_honest_clients(scenario: Scenario, streams: Streams, dataset: Dataset, partition: Partition) -> Dataset:
     """Return the data set with the optimum of examples that not only attackers hold."""
     hostile = attackers_of(scenario, streams)
     if not hostile:
         return dataset
     everything = np.arange(len(dataset.train_x))
-    return dataset.measured_on(np.setdiff1d(everything, held_by_attackers(shares, hostile)))
+    return dataset.measured_on(np.setdiff1d(everything, held_by_attackers(partition, hostile)))
 
 
 def _takes(taken: Collection[str], among: Among | None) -> bool:

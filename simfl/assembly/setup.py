@@ -106,7 +106,7 @@ class Setup:
     From `protection` on, attributes are set in this order; each may depend on those before it.
 
     Attributes:
-        shares: the examples of each client.
+        partition: the examples of each client.
         model: is evaluated; `moved` is trained.
         changing: the graph at each time, if it changes; `topology` then has the links that are known beforehand.
         start: the initial model, if it is not random.
@@ -121,7 +121,7 @@ class Setup:
     algorithm: type[Algorithm]
     streams: Streams
     dataset: Dataset
-    shares: Partition
+    partition: Partition
     model: AbstractModel
     topology: Topology
     underlay: Underlay | None = None
@@ -137,12 +137,12 @@ class Setup:
     @functools.cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Examples per client, int [K]."""
-        return np.asarray(self.shares.sizes, dtype=np.int64)
+        return np.asarray(self.partition.sizes, dtype=np.int64)
 
     @functools.cached_property
     def holders(self) -> NDArray[np.bool_] | None:
         """The sets of clients that hold one example, bool [s, K]; None if none share."""
-        return self.shares.holders() if int(np.bincount(self.shares.indices).max()) > 1 else None
+        return self.partition.holders() if int(np.bincount(self.partition.indices).max()) > 1 else None
 
     @functools.cached_property
     def devices(self) -> list[Device] | None:
@@ -162,7 +162,7 @@ class Setup:
     def learning(self) -> Streams:
         """The streams of learning: initial model, mini-batches, noise.
 
-        All other draws are those of the world, from `streams`: data, shares, graph, times, faults, choices of partners.
+        All other draws are those of the world, from `streams`: data, partition, graph, times, faults, partners.
         """
         return Streams(self.scenario.seed_of_learning)
 

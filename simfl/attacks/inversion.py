@@ -285,7 +285,7 @@ def _inverted(
 ) -> Reconstructed:
     setup = network.setup
     model, dataset, clipping = setup.model, setup.dataset, setup.problem.clipping
-    rows = np.asarray(setup.shares.of(promise.client))[positions_in(setup.problem, promise)]
+    rows = np.asarray(setup.partition.of(promise.client))[positions_in(setup.problem, promise)]
     originals = dataset.scaling(dataset.train_x[rows])
     x = dataset.scaling(dataset.train_x[:1000])
     low, high = float(x.min()), float(x.max())

@@ -55,7 +55,7 @@ def pairs_of(setup: Setup, targets: Sequence[int]) -> dict[int, Pairs]:
     dataset, generator = setup.dataset, Streams(setup.scenario.seed).generator("attack-pairs")
     pairs = {}
     for client in targets:
-        rows = np.asarray(setup.shares.of(client))
+        rows = np.asarray(setup.partition.of(client))
         own, other = match(dataset.train_y[rows], dataset.test_y, _classes(dataset), generator)
         order = generator.permutation(len(own))[:MOST_PAIRS]
         members, others = (dataset.train_x, dataset.train_y, rows[own[order]]), (dataset.test_x, dataset.test_y)
@@ -72,10 +72,10 @@ class Coins:
         self._targets, self._generator = targets, streams.generator("attack-coins")
 
     def split(
-        self, dataset: Dataset, shares: Partition, model: AbstractModel
+        self, dataset: Dataset, partition: Partition, model: AbstractModel
     ) -> tuple[Dataset, Partition, AbstractModel]:
         """Halve each client's share: of each pair with the same label, a coin keeps one."""
-        parts = [np.asarray(shares.of(client)) for client in range(shares.num_clients)]
+        parts = [np.asarray(partition.of(client)) for client in range(partition.num_clients)]
         for client in self._targets:
             rows = self._generator.permutation(parts[client])
             halves = rows[::2], rows[1::2]
@@ -89,7 +89,7 @@ class Coins:
             x, y = dataset.train_x, dataset.train_y
             what = "pairs of its examples with the same label"
             self.pairs[client] = _pairs(dataset, client, (x, y, kept[some]), (x, y, left[some]), what)
-        offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(shares.offsets.dtype)
+        offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(partition.offsets.dtype)
         return replace(dataset, groups=None), Partition(np.concatenate(parts), offsets), model
 
 

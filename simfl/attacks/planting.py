@@ -102,11 +102,11 @@ class PlantedScenario:
         return self.setup.ledger
 
     def _plant(
-        self, dataset: Dataset, shares: Partition, model: AbstractModel
+        self, dataset: Dataset, partition: Partition, model: AbstractModel
     ) -> tuple[Dataset, Partition, AbstractModel]:
         """Add the canaries to the client's examples, before anything is derived."""
         dataset = dataset.floats()  # for the codes
-        count, own = self.canaries, shares.of(self.client)
+        count, own = self.canaries, partition.of(self.client)
         gradient = self.scenario.algorithm.uses.gradient
         if self.in_place and count > len(own):
             raise ScenarioError(
@@ -139,22 +139,22 @@ class PlantedScenario:
             codes = np.where(self.included, np.float32(ORDINARY), np.float32(SILENT))
         self.inputs = x.reshape(count, *model.input_shape), y
         kept = np.sort(self._generator.choice(own, len(own) - count, replace=False)) if self.in_place else own
-        parts = [shares.of(k) for k in range(shares.num_clients)]
+        parts = [partition.of(k) for k in range(partition.num_clients)]
         others = (self.client + 1) % len(parts), *(range(len(parts)) if self._observed else ())
         for client in dict.fromkeys((self.client, *others)):
             rows = kept if client == self.client else parts[client]
             some = rows if len(rows) <= OWN_EXAMPLES else self._generator.choice(rows, OWN_EXAMPLES, replace=False)
             self.ordinary[client] = np.array(dataset.train_x[some]), np.array(dataset.train_y[some]), len(rows)
         rows = np.concatenate((kept, len(dataset.train_x) + np.arange(count)))
-        parts[self.client] = rows.astype(shares.indices.dtype)
-        offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(shares.offsets.dtype)
+        parts[self.client] = rows.astype(partition.indices.dtype)
+        offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(partition.offsets.dtype)
         labels: Any = np.concatenate((dataset.train_y, y))
         planted = replace(
             dataset,
             train_x=np.concatenate((with_codes(dataset.train_x, ORDINARY), with_codes(x, codes))),
             train_y=labels,
             test_x=with_codes(dataset.test_x, ORDINARY),
-            groups=None,  # the shares are final
+            groups=None,  # the partition is final
         )
         return planted, Partition(np.concatenate(parts), offsets), wrapped
 

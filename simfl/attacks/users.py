@@ -163,7 +163,7 @@ class UserAudit:
         return self._report(scorer, listen_to_server(self.setup, self.device, scorer))
 
     def _plant(
-        self, dataset: Dataset, shares: Partition, model: AbstractModel
+        self, dataset: Dataset, partition: Partition, model: AbstractModel
     ) -> tuple[Dataset, Partition, AbstractModel]:
         """Replace all data of the canaries."""
         dataset = dataset.floats()  # for the codes
@@ -171,12 +171,12 @@ class UserAudit:
         around = replace(around, blank=BLANK, beside=True)
         numbers = np.arange(1, self.canaries + 1, dtype=np.float32)
         codes = np.where(self.included, numbers, -numbers if self.replaces else np.float32(SILENT))
-        parts, size = [shares.of(user) for user in range(shares.num_clients)], len(dataset.train_x)
+        parts, size = [partition.of(user) for user in range(partition.num_clients)], len(dataset.train_x)
         owned: list[NDArray[np.float32]] = []
         for code, user in zip(codes, self.chosen.tolist(), strict=True):
             for client in np.flatnonzero(self.owners == user).tolist():
                 count = len(parts[client])
-                parts[client] = np.arange(size, size + count).astype(shares.indices.dtype)
+                parts[client] = np.arange(size, size + count).astype(partition.indices.dtype)
                 size += count
                 owned.append(np.full(count, code, dtype=np.float32))
         added = np.concatenate(owned)
@@ -187,9 +187,9 @@ class UserAudit:
             train_x=np.concatenate((with_codes(dataset.train_x, ORDINARY), with_codes(x, added))),
             train_y=labels,
             test_x=with_codes(dataset.test_x, ORDINARY),
-            groups=None,  # the shares are final
+            groups=None,  # the partition is final
         )
-        offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(shares.offsets.dtype)
+        offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(partition.offsets.dtype)
         return planted, Partition(np.concatenate(parts), offsets), around
 
     def _report(self, scorer: ServerScorer, releases: Releases) -> UserReport:

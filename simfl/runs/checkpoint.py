@@ -54,12 +54,12 @@ REST = 32
 
 def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
     """Return the inputs of a run's numbers as comparable words, without the window."""
-    scenario, data, shares = setup.scenario.resolved(), setup.dataset, setup.shares
+    scenario, data, partition = setup.scenario.resolved(), setup.dataset, setup.partition
     devices = setup.scenario.execution.devices
     for key in ("name", "description"):
         del scenario[key]
     del scenario["execution"]
-    arrays = data.train_x, data.train_y, data.test_x, data.test_y, shares.indices, shares.offsets
+    arrays = data.train_x, data.train_y, data.test_x, data.test_y, partition.indices, partition.offsets
     world = [np.asarray(setup.topology.edges), speeds(setup.scenario, setup.streams)]
     if setup.underlay is not None:  # perhaps from a file
         world += setup.underlay.arrays()

@@ -361,7 +361,7 @@ def test_an_example_counts_with_the_gradients_of_all_holders(kind, options, priv
     pairs = network(account).pairs
     holders = {frozenset(np.flatnonzero(row).tolist()) for row in account.setup.holders}
     assert max(map(len, holders)) > 2
-    shares = [set(account.setup.shares.of(client).tolist()) for client in range(6)]
+    shares = [set(account.setup.partition.of(client).tolist()) for client in range(6)]
     assert holders == {frozenset(k for k in range(6) if e in shares[k]) for e in set().union(*shares)}
     for observer in (account.observer([2]), account.observer([4])):
         view = account.view(*account.closure(*account.matrices(account.seen(observer), observer), observer))

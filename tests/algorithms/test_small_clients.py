@@ -219,7 +219,7 @@ def test_steps_are_of_each_clients_own_mean(tmp_path):
     model, data, w = setup.model, setup.dataset, np.array(setup.training.initial, np.float64)
     for _ in range(3):
         step = np.zeros_like(w)
-        for held in map(setup.shares.of, range(3)):
+        for held in map(setup.partition.of, range(3)):
             x, y = data.train_x[held], data.train_y[held]
             total = model.gradient_sum(w.astype(np.float32), x, y, np.ones(len(held), np.float32))
             step += np.asarray(total, np.float64) / len(held) + model.l2 * w

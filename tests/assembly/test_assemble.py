@@ -83,7 +83,7 @@ def test_messages_faster_than_links_get_a_warning(tmp_path, monkeypatch):
 def test_classes_that_no_client_has_are_said_to_be_left_out():
     few = ready(clients={"count": 3}, data={"partition": {"kind": "by_label", "labels_per_client": 2}})
     (line,) = [warning for warning in few.warnings if warning.startswith("data.partition")]
-    held = np.unique(few.dataset.train_y[few.shares.indices])
+    held = np.unique(few.dataset.train_y[few.partition.indices])
     left_out = sorted({*range(10)} - {*held.tolist()})
     assert len(left_out) == 4
     count = int(np.isin(few.dataset.train_y, left_out).sum())
@@ -101,7 +101,7 @@ def test_listed_sizes_that_leave_out_a_class_are_said_to():
     few = {"kind": "dirichlet", "alpha": 0.001, "sizes": {"kind": "listed", "values": [40, 40]}}
     setup = ready(clients={"count": 2}, data={"partition": few})
     (line,) = [warning for warning in setup.warnings if warning.startswith("data.partition")]
-    classes = 10 - len(np.unique(setup.dataset.train_y[setup.shares.indices]))
+    classes = 10 - len(np.unique(setup.dataset.train_y[setup.partition.indices]))
     assert classes >= 7
     assert f"no client has an example of {classes} of 10 classes" in line
     assert "labels_per_client" not in line

@@ -131,7 +131,7 @@ def test_with_attackers_the_optimum_is_that_of_the_honest_clients(kind):
     data = {"set": kind, "samples": 48, "dimension": 3, "owners": 4, "heterogeneity": 0.4, "noise": 0.2}
     sections = {"data": data, "model": {"kind": kind, "l2": 0.1}, **ATTACKED}
     setup = simfl.prepare(simfl.load({**sections, "attackers": {"clients": [0, 2], "kind": "sign_flip"}}))
-    honest = np.concatenate([setup.shares.of(k) for k in (1, 3)])
+    honest = np.concatenate([setup.partition.of(k) for k in (1, 3)])
     known, w = setup.dataset.known, setup.problem.measured.optimum
     np.testing.assert_allclose(known.gradients(w)[honest].mean(axis=0) + 0.1 * w, 0.0, atol=1e-7)
     assert np.linalg.norm(known.gradients(w).mean(axis=0) + 0.1 * w) > 0.01
@@ -141,7 +141,7 @@ def test_with_attackers_the_optimum_is_that_of_the_honest_clients(kind):
     constants = forecast(setup).problem
     least, largest = known.curvatures(honest)
     assert (constants["strong_convexity"], constants["smoothness"]) == pytest.approx((least + 0.1, largest + 0.1))
-    own = [known.gradients(w)[setup.shares.of(k)].mean(axis=0) + 0.1 * w for k in (1, 3)]
+    own = [known.gradients(w)[setup.partition.of(k)].mean(axis=0) + 0.1 * w for k in (1, 3)]
     assert constants["zeta_max"] == pytest.approx(max(np.linalg.norm(each) for each in own))
 
 

@@ -142,7 +142,7 @@ def test_gradients_are_not_measured_on_examples_that_only_attackers_hold(gradien
     count = min(gradients, len(prepare(scenario(0)).dataset.train_x))
     given = scenario(count, attackers=attackers, data="{set: digits, partition: {kind: iid}}")
     setup, done = prepare(given), run(given, out=tmp_path)
-    honest = np.sort(np.concatenate([setup.shares.of(k) for k in (1, 3)]))[:count]
+    honest = np.sort(np.concatenate([setup.partition.of(k) for k in (1, 3)]))[:count]
     params = np.concatenate([part.ravel() for part in done.model.values()])
     gradient = softmax_gradient(params, setup.dataset.train_x[honest], setup.dataset.train_y[honest]) / len(honest)
     assert done.metrics["gradient_norm"].iloc[-1] == pytest.approx(np.linalg.norm(gradient), rel=1e-3)

@@ -76,7 +76,7 @@ def test_two_hundred_steps_equal_those_of_a_plain_loop(module, tmp_path):
     result = run(scenario, out=tmp_path / "results")
     setup = prepare(scenario)
     net, x, y = setup.model.given, *map(jnp.asarray, (setup.dataset.train_x, setup.dataset.train_y))
-    own, streams = jnp.asarray(setup.shares.indices), Streams(scenario.seed)
+    own, streams = jnp.asarray(setup.partition.indices), Streams(scenario.seed)
     keys, zero = jnp.asarray(streams.key("data")), jnp.int32(0)
     params = net.init(jax.random.wrap_key_data(streams.key("init"), impl="threefry2x32"))
     assert jax.tree.map(jnp.shape, params) == {"in": (5, 4), "out": (4, 2)}

@@ -250,8 +250,8 @@ def test_added_canaries_change_the_rate_in_the_ledger_too():
     assert plan.setup.ledger.sizes.tolist() == [719, 1040]
     assert plan.setup.model.size == 650 + BLANK
     plain = assemble(scenario(**SAMPLED))
-    np.testing.assert_array_equal(plan.setup.shares.of(0), plain.shares.of(0))
-    np.testing.assert_array_equal(plan.setup.shares.of(1)[:719], plain.shares.of(1))
+    np.testing.assert_array_equal(plan.setup.partition.of(0), plain.partition.of(0))
+    np.testing.assert_array_equal(plan.setup.partition.of(1)[:719], plain.partition.of(1))
     x = plan.setup.dataset.train_x
     np.testing.assert_array_equal(x[: len(plain.dataset.train_x), :-1], plain.dataset.train_x)
     assert not x[: len(plain.dataset.train_x), -1].any(), "the data's own examples are ordinary"

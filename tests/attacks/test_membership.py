@@ -163,7 +163,7 @@ def test_an_account_is_refuted_at_the_confidence_of_all_inferences_together():
 
 def test_coins_keep_one_of_each_pair():
     setup = prepare(loads(TEXT))
-    coins, dataset, before = Coins([1], Streams(0)), setup.dataset, setup.shares
+    coins, dataset, before = Coins([1], Streams(0)), setup.dataset, setup.partition
     _, after, _ = coins.split(dataset, before, setup.model)
     own, kept = set(before.of(1)), set(after.of(1))
     assert [set(after.of(k)) == set(before.of(k)) for k in range(4)] == [True, False, True, True]

@@ -137,7 +137,7 @@ def scenario(**data):
 def test_a_problem_with_owners_gives_each_owner_to_a_client(tmp_path, forms):
     path = stored(tmp_path, **forms)
     setup = simfl.prepare(scenario(path=str(path)))
-    assert (setup.shares.indices.tolist(), setup.sizes.tolist()) == ([0, 1, 2, 3, 4], [1] * 5)
+    assert (setup.partition.indices.tolist(), setup.sizes.tolist()) == ([0, 1, 2, 3, 4], [1] * 5)
     assert setup.scenario.data.partition.kind == "natural"
     assert simfl.load(setup.scenario.model_dump()).digest() == setup.scenario.digest()
     drawn = simfl.load({**scenario(samples=10, owners=5), "stop": {"updates": 4}})

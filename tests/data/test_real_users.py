@@ -42,7 +42,7 @@ def test_every_school_is_a_user(text, tmp_path):
     owners = np.asarray(setup.dataset.groups)
     assert len(set(owners.tolist())) == SCHOOLS
     for client in range(SCHOOLS):
-        assert len(set(owners[setup.shares.of(client)].tolist())) == 1
+        assert len(set(owners[setup.partition.of(client)].tolist())) == 1
     run = simfl.run(setup, out=tmp_path)
     assert f"each of {SCHOOLS} enrolled users in each of 10 releases" in run.manifest.extra["privacy"]
     assert run.epsilon_and_delta()[0] > 0

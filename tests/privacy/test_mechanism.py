@@ -122,7 +122,7 @@ def test_noise_of_a_scenario_is_the_multiplier_times_the_clipping_norm():
     assert (assembled.ledger.levels, assembled.ledger.delta) == ([3.0] * 8, 1e-6)
     ((release, count),) = assembled.ledger.compositions(Releases([1] * 8))[0]
     assert (release.noise_multiplier, release.sampling, count) == (3.0, "poisson", 1)
-    assert release.sampling_rate == 16 / assembled.shares.sizes[0]
+    assert release.sampling_rate == 16 / assembled.partition.sizes[0]
 
 
 def test_the_papers_literal_setting_is_not_certified():

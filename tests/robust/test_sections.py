@@ -225,7 +225,7 @@ def test_accounts_of_messages_and_live_runs_refuse_attackers():
 def test_flipped_labels_are_those_of_attackers_alone():
     attackers = {"kind": "label_flip", "clients": [1, 4]}
     honest, hostile = prepare(scenario(SERVED)), prepare(scenario(SERVED, attackers=attackers))
-    theirs = np.concatenate([honest.shares.of(1), honest.shares.of(4)])
+    theirs = np.concatenate([honest.partition.of(1), honest.partition.of(4)])
     flipped = honest.dataset.train_y != hostile.dataset.train_y
     np.testing.assert_array_equal(np.flatnonzero(flipped), np.sort(theirs))
     np.testing.assert_array_equal(hostile.dataset.train_y[theirs], 1 - honest.dataset.train_y[theirs])

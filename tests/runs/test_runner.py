@@ -413,12 +413,12 @@ def test_further_measures_add_columns_and_change_nothing_else(tmp_path):
     params = model.joined(result.model)
     scores = np.asarray(model.predict(params, dataset.test_x))
     assert last["macro_f1"] == f1_score(dataset.test_y, scores.argmax(axis=1), average="macro")
-    own = [setup.shares.of(client) for client in range(8)]
+    own = [setup.partition.of(client) for client in range(8)]
     accuracy = [float(model.correct(params, dataset.train_x[part], dataset.train_y[part]).mean()) for part in own]
     assert last["worst_decile"] == pytest.approx(min(accuracy))
     clients = result.client_metrics[result.client_metrics["updates"] == last["updates"]]
     assert last["worst_decile_models"] == clients["test_accuracy"].min()
-    mixes = OwnClasses(dataset.test_y, dataset.train_y, setup.shares.indices, setup.shares.offsets)
+    mixes = OwnClasses(dataset.test_y, dataset.train_y, setup.partition.indices, setup.partition.offsets)
     right = np.asarray(model.correct(params, dataset.test_x, dataset.test_y))
     assert last["own_classes"] == pytest.approx(mixes.accuracy(right).mean())
     assert last["own_classes_models"] == pytest.approx(clients["test_accuracy"].mean(), abs=0.1)

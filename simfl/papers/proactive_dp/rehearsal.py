@@ -141,7 +141,7 @@ def draw_graph(
     if client is not None:
         if not 0 <= client < base.num_clients:
             raise ScenarioError(f"--client: expected 0 to {base.num_clients - 1}, found {client}")
-        share = setup.shares.indices[setup.shares.offsets[client] : setup.shares.offsets[client + 1]]
+        share = setup.partition.indices[setup.partition.offsets[client] : setup.partition.offsets[client + 1]]
         task, together = replace(task, train_x=task.train_x[share], train_y=task.train_y[share]), batch_size
     steps = steps_of(setup, rounds)
     planned = planned_rounds(noise_multipliers, num_examples=base.num_examples, epochs=base.epochs, delta=base.delta)

@@ -100,17 +100,17 @@ def _problem_of(text: str) -> Problem:
         raise ConditionError("data.set: expected a drawn quadratic or logistic problem, whose constants are known")
     gradients = known.gradients(best)
     whole, at_optimum = gradients.mean(axis=0), gradients + l2 * best
-    shares = [setup.shares.of(k) for k in range(setup.shares.num_clients)]
+    parts = [setup.partition.of(k) for k in range(setup.partition.num_clients)]
     if isinstance(known, Points):  # differences of gradients are the same at all w
-        own = [gradients[held] for held in shares]
+        own = [gradients[held] for held in parts]
         spread = max(float(((of - of.mean(axis=0)) ** 2).sum(axis=1).mean()) for of in own)
         drift = float(np.mean([((of.mean(axis=0) - whole) ** 2).sum() for of in own]))
         variance = float(((gradients - whole) ** 2).sum(axis=1).mean())
         smooth, lipschitz = float(known.h.max()), np.inf
     else:  # |grad f_i| <= |x_i|, and a variance is at most a mean square
         norms = np.linalg.norm(known.x.astype(np.float64), axis=1)
-        spread = max(float((norms[held] ** 2).mean()) for held in shares)
-        drift = float(np.mean([(norms[held] ** 2).mean() for held in shares]))
+        spread = max(float((norms[held] ** 2).mean()) for held in parts)
+        drift = float(np.mean([(norms[held] ** 2).mean() for held in parts]))
         variance, lipschitz = float((norms**2).mean()), float(norms.max())
         smooth = lipschitz**2 / 4
     return Problem(

@@ -42,7 +42,7 @@ class PassedKind(Kind[PassedModels]):
         privacy = self.scenario.privacy
         if privacy is None or not privacy.counts_uses:
             return super().protection(setup)
-        holders = int(np.bincount(setup.shares.indices).max())
+        holders = int(np.bincount(setup.partition.indices).max())
         norm = largest_norm(setup.dataset.floats().train_x)
         return protect_one_pass(self.scenario, setup.sizes, setup.tasks, holders, norm)
 
