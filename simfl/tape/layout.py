@@ -165,18 +165,18 @@ class Operations:
         layout: the columns.
         ints: int32 [n, layout.integers].
         floats: float32 [n, layout.numbers].
-        levels: int32 [n], from 1: one more than the highest level of what an operation reads.
+        depths: int32 [n], from 1: one more than the highest depth of what an operation reads.
         varied: the entries of `floats` that differ between the settings of a group; None for none.
     """
 
     layout: Layout
     ints: NDArray[np.int32]
     floats: NDArray[np.float32]
-    levels: NDArray[np.int32]
+    depths: NDArray[np.int32]
     varied: Varied | None = None
 
     def __len__(self) -> int:
-        return len(self.levels)
+        return len(self.depths)
 
     @property
     def read(self) -> NDArray[np.int32]:

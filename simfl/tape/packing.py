@@ -1,12 +1,12 @@
 """Packing: from recorded operations to steps of fixed width.
 
-Operations of one level are independent of each other. They are cut into steps: one step runs up
+Operations of one depth are independent of each other. They are cut into steps: one step runs up
 to `width` gradients and up to `combines` linear combinations side by side, gathers what they read
 and then scatters what they wrote. Levels come from data dependence alone; places in the bank are
 given out afterwards, step by step and last-in first-out, so that the working set stays small and
 a row that dies in a step makes room for one that is born in it (the gather comes first).
 
-Serial operations take no lanes: those of a level run one after the other, in the order of recording, after its last
+Serial operations take no lanes: those of a depth run one after the other, in the order of recording, after its last
 step. Functions of models that are not serial have as many lanes as gradients.
 """
 
@@ -121,7 +121,7 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
     """Level, cut and place a window; updates `bank` to the state after it.
 
     Args:
-        window: operations with levels counted from 1.
+        window: operations with depths counted from 1.
         bank: grown when the rows alive at once exceed its capacity.
         width: gradients per step, W >= 1.
         combines: linear combinations per step, C >= 1.
@@ -129,15 +129,15 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
     bank.hold(window.rows)
     side_by_side = (window.gradients, width), (window.combines, combines), (window.mapped, width)
     serials = window.serials
-    levels = 1 + max(int(each.levels.max(initial=0)) for each in (serials, *(each for each, _ in side_by_side)))
-    per_level = np.zeros(levels, dtype=np.int64)
+    depths = 1 + max(int(each.depths.max(initial=0)) for each in (serials, *(each for each, _ in side_by_side)))
+    per_depth = np.zeros(depths, dtype=np.int64)
     for operations, lanes in side_by_side:
-        np.maximum(per_level, -(-np.bincount(operations.levels, minlength=levels) // lanes), out=per_level)
-    np.maximum.at(per_level, serials.levels, 1)
-    first = np.concatenate(([0], np.cumsum(per_level)))
+        np.maximum(per_depth, -(-np.bincount(operations.depths, minlength=depths) // lanes), out=per_depth)
+    np.maximum.at(per_depth, serials.depths, 1)
+    first = np.concatenate(([0], np.cumsum(per_depth)))
     total = int(first[-1])
-    places = [_steps_and_lanes(operations.levels, first, lanes, levels) for operations, lanes in side_by_side]
-    serial_step = first[serials.levels] + per_level[serials.levels] - 1
+    places = [_steps_and_lanes(operations.depths, first, lanes, depths) for operations, lanes in side_by_side]
+    serial_step = first[serials.depths] + per_depth[serials.depths] - 1
 
     # The step after which each dead row is not needed any more; a result that is not read dies at once.
     last = np.full(len(bank.place) + 1, -1, dtype=np.int64)  # the entry after the end takes `NO_ROW`
@@ -177,11 +177,11 @@ def pack(window: Window, bank: Bank, width: int, combines: int) -> Steps:
 
 
 def _steps_and_lanes(
-    levels: NDArray[np.int32], first: NDArray[np.int64], lanes: int, count: int
+    depths: NDArray[np.int32], first: NDArray[np.int64], lanes: int, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the step and lane of each operation."""
-    index = _index_within(levels, count)
-    return first[levels] + index // lanes, index % lanes
+    index = _index_within(depths, count)
+    return first[depths] + index // lanes, index % lanes
 
 
 def _moved(operations: Operations, rows: NDArray[np.int64]) -> Varied | None:

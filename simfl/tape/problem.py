@@ -153,7 +153,7 @@ class Optimizing:
         local: the rule of the steps within a round; None: plain SGD.
         kept: the state of that rule, if a client keeps it between rounds; None: each round has a new one.
         applied: the step of an optimizer with a state; None if there is none.
-        serial: whether steps are serial operations, after the gradients of a level.
+        serial: whether steps are serial operations, after the gradients of a depth.
         pauses: whether steps without a gradient are frequent, because each step waits for the result of the last one.
         beside: whether functions of models run beside gradients rather than serially.
     """

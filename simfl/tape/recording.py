@@ -10,12 +10,12 @@ so a gossip average, a stale read and a gradient step read a few rows and write 
 `Round` replaces the gradient: many SGD steps that run as one operation.
 
 A server that applies updates on arrival makes a long chain of cheap sums, and clients read each of them. `Tape.apply`
-records such a sum as a serial operation. The serial operations of a level run one after the other, after all other
-operations of the level, so that a thousand gradients side by side do not wait for a thousand levels of sums.
+records such a sum as a serial operation. The serial operations of a depth run one after the other, after all other
+operations of the depth, so that a thousand gradients side by side do not wait for a thousand depths of sums.
 
 Operations that are not linear are functions of models (`simfl.tape.maps`): `Tape.map` reads k rows and some scalars,
 and writes w rows. A step of an optimizer with a state is such a function. Functions are serial operations, or run
-beside other operations of their level.
+beside other operations of their depth.
 
 A row lives as long as some model refers to it, by Python's reference counting. A row without references is released at
 the next flush, and its place is used again.
@@ -66,11 +66,11 @@ MOST_BRANCHES = 64
 class Row:
     """One row of the bank, with a number; tells the tape when it is no longer used."""
 
-    __slots__ = ("_graveyard", "level", "number")
+    __slots__ = ("_graveyard", "depth", "number")
 
-    def __init__(self, number: int, level: int, graveyard: list[int]) -> None:
+    def __init__(self, number: int, depth: int, graveyard: list[int]) -> None:
         self.number = number
-        self.level = level
+        self.depth = depth
         self._graveyard = graveyard
 
     def __del__(self) -> None:
@@ -296,18 +296,18 @@ class Buffer:
     With several `settings`, numbers may be `simfl.each.Each`.
     """
 
-    __slots__ = ("floats", "ints", "layout", "levels", "settings")
+    __slots__ = ("depths", "floats", "ints", "layout", "settings")
 
     def __init__(self, layout: Layout, settings: int = 1) -> None:
         self.layout = layout
         self.settings = settings
         self.ints: list[int] = []
         self.floats: list[Number] = []
-        self.levels: list[int] = []
+        self.depths: list[int] = []
 
     def take(self, floor: int) -> Operations:
-        """Return the recorded operations, levels counted from `floor`, and reset."""
-        count, layout = len(self.levels), self.layout
+        """Return the recorded operations, depths counted from `floor`, and reset."""
+        count, layout = len(self.depths), self.layout
         varied: Any = None
         if self.settings == 1:
             floats = np.fromiter(self.floats, np.float32, len(self.floats))
@@ -317,10 +317,10 @@ class Buffer:
             layout,
             np.fromiter(self.ints, np.int32, len(self.ints)).reshape(count, layout.integers),
             floats.reshape(count, layout.numbers),
-            np.fromiter(self.levels, np.int32, count) - np.int32(floor),
+            np.fromiter(self.depths, np.int32, count) - np.int32(floor),
             varied,
         )
-        self.ints, self.floats, self.levels = [], [], []
+        self.ints, self.floats, self.depths = [], [], []
         return taken
 
 
@@ -331,7 +331,7 @@ class Window:
     Attributes:
         gradients: operations with a gradient or a round.
         combines: linear forms.
-        serials: operations that run one after the other, after all others of their level.
+        serials: operations that run one after the other, after all others of their depth.
         mapped: functions of models that run beside gradients.
         dead: rows that are not needed after this window.
         constants: rows with given values, and these values f32[d] (for each setting).
@@ -450,7 +450,7 @@ class Tape:
         self._graveyard: list[int] = []
         self._free: list[int] = []
         self._next_number = 0
-        self._floor = 0  # level of everything computed by earlier windows
+        self._floor = 0  # depth of everything computed by earlier windows
         self._top = 0
         self._constants: list[tuple[int, NDArray[np.float32] | EachArray]] = []
 
@@ -723,7 +723,7 @@ class Tape:
     def apply(self, *terms: tuple[Number, Model | Gradient]) -> Model:
         """Return sum c * value, computed in the order of recording, as at a server.
 
-        The result is that of `combine`. Only the order of execution differs: a chain of such sums needs no levels of
+        The result is that of `combine`. Only the order of execution differs: a chain of such sums needs no depths of
         its own.
         """
         if len(terms) == 2:  # the hot path: a model, and a gradient that one operation can process
@@ -748,13 +748,13 @@ class Tape:
 
     def _serial(self, items: list[tuple[Row, Number]]) -> Row:
         """Record out = sum_j b_j row_j as a serial operation."""
-        level = self._floor
+        depth = self._floor
         for row, _ in items:
-            if row.level > level:
-                level = row.level
-        if level > self._top:
-            self._top = level
-        out = self._new_row(level)
+            if row.depth > depth:
+                depth = row.depth
+        if depth > self._top:
+            self._top = depth
+        out = self._new_row(depth)
         buffer, count = self._serials, len(items)
         layout = buffer.layout
         ints, floats = buffer.ints, buffer.floats
@@ -766,7 +766,7 @@ class Tape:
         if layout.further:  # functions of models are serial operations too
             ints += [*[NO_ROW] * (layout.writes - 1), LINEAR, 0, 0]
         floats += [0.0] * (layout.numbers - count)
-        buffer.levels.append(level)
+        buffer.depths.append(depth)
         self._count()
         return out
 
@@ -1002,22 +1002,22 @@ class Tape:
 
     # -- recording ---------------------------------------------------------------------------
 
-    def _new_row(self, level: int) -> Row:
+    def _new_row(self, depth: int) -> Row:
         if self._free:
-            return Row(self._free.pop(), level, self._graveyard)
+            return Row(self._free.pop(), depth, self._graveyard)
         self._next_number += 1
-        return Row(self._next_number - 1, level, self._graveyard)
+        return Row(self._next_number - 1, depth, self._graveyard)
 
     def _combine_rows(self, form: dict[Row, Number]) -> Row:
         """Record out = sum_j b_j row_j for at most `reads` rows."""
-        level = self._floor
+        depth = self._floor
         for row in form:
-            if row.level > level:
-                level = row.level
-        level += 1
-        if level > self._top:
-            self._top = level
-        out = self._new_row(level)
+            if row.depth > depth:
+                depth = row.depth
+        depth += 1
+        if depth > self._top:
+            self._top = depth
+        out = self._new_row(depth)
         pad = self.reads - len(form)
         buffer = self._combines
         ints = buffer.ints
@@ -1027,7 +1027,7 @@ class Tape:
         ints.append(out.number)
         buffer.floats += form.values()
         buffer.floats += _ZERO[pad]
-        buffer.levels.append(level)
+        buffer.depths.append(depth)
         self._count()
         return out
 
@@ -1047,21 +1047,21 @@ class Tape:
         branch = self._branch_of.get(key, 0)
         if not branch:
             branch = self._branch_of[key] = self._add_branch(Branch(*key))
-        level = self._floor
+        depth = self._floor
         for row in rows:
-            if row is not None and row.level > level:
-                level = row.level
-        level += self._beside
-        if level > self._top:
-            self._top = level
-        outs = [self._new_row(level) for _ in range(outputs)]
+            if row is not None and row.depth > depth:
+                depth = row.depth
+        depth += self._beside
+        if depth > self._top:
+            self._top = depth
+        outs = [self._new_row(depth) for _ in range(outputs)]
         buffer = self._mapped if self._beside else self._serials
         layout = buffer.layout
         buffer.ints += [NO_ROW if row is None else row.number for row in rows]
         buffer.ints += [*[NO_ROW] * (layout.reads - count), *(row.number for row in outs)]
         buffer.ints += [*[NO_ROW] * (layout.writes - outputs), branch, client, draw]
         buffer.floats += [*scalars, *[0.0] * (layout.numbers - len(scalars))]
-        buffer.levels.append(level)
+        buffer.depths.append(depth)
         self._count()
         return outs
 
@@ -1129,20 +1129,20 @@ class Tape:
         if self.corrected:
             rows, coefs = self._after_correction(rows, coefs, gradient)
         read = gradient.model.rows[0]
-        level = read.level
+        depth = read.depth
         for row in rows:
-            if row.level > level:
-                level = row.level
+            if row.depth > depth:
+                depth = row.depth
         kept = gradient if self.state_rows and isinstance(gradient, Round) else None
         if kept is not None:
             for row in kept.state:
-                if row.level > level:
-                    level = row.level
-        level = (level if level > self._floor else self._floor) + 1
-        if level > self._top:
-            self._top = level
+                if row.depth > depth:
+                    depth = row.depth
+        depth = (depth if depth > self._floor else self._floor) + 1
+        if depth > self._top:
+            self._top = depth
         free = self._free
-        out = Row(free.pop(), level, self._graveyard) if free else self._new_row(level)
+        out = Row(free.pop(), depth, self._graveyard) if free else self._new_row(depth)
         pad = self.reads - len(rows)
         buffer = self._gradients
         ints, floats = buffer.ints, buffer.floats
@@ -1151,7 +1151,7 @@ class Tape:
             ints.append(row.number)
         ints += _NO_ROWS[pad]
         if kept is not None:
-            made = [self._new_row(level) for _ in range(self.state_rows)]
+            made = [self._new_row(depth) for _ in range(self.state_rows)]
             kept.after = tuple([Model((row,), _ONE) for row in made])
             ints += [row.number for row in (*kept.state, out, *made)]
             ints += (kept.client, kept.draw, first, size, kept.count)
@@ -1161,7 +1161,7 @@ class Tape:
         floats += _ZERO[pad]
         floats += (coef, noise_scale)
         floats += gradient.step
-        buffer.levels.append(level)
+        buffer.depths.append(depth)
         self._recorded += 1
         if self._recorded >= self.window:
             self.flush()

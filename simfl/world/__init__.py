@@ -1,6 +1,6 @@
 """The world: the times of all events. It never touches a float array.
 
-- `engine`: the clock, a SimPy environment.
+- `engine`: the clock, a SimPy environment; `slots`: its later events.
 - `compute`: compute times; slowdowns.
 - `availability`: late joins, outages, crashes.
 - `links`: messages, losses, queues; `link_values`: what links are like, by rules; `cuts`: network partitions.

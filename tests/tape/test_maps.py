@@ -69,7 +69,7 @@ def test_functions_equal_numpy_at_any_window(beside, window):
     assert executor.peak <= 24
 
 
-def test_a_chain_of_serial_functions_adds_no_level():
+def test_a_chain_of_serial_functions_adds_no_depth():
     steps = {}
     for beside in (False, True):
         executor = NumpyExecutor(D, width=8)

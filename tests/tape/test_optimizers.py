@@ -56,7 +56,7 @@ def test_transformations_equal_numpy_at_any_window(serial, window):
     assert executor.peak <= 24, "living rows: four models, eight of states, and those of current operations"
 
 
-def test_independent_chains_share_lanes_and_serial_steps_add_no_level():
+def test_independent_chains_share_lanes_and_serial_steps_add_no_depth():
     steps = {}
     for serial in (False, True):
         executor = NumpyExecutor(D, width=8)

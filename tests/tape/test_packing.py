@@ -57,7 +57,7 @@ def test_a_chain_takes_a_step_per_link_and_chains_run_side_by_side():
     assert executor.steps == 10
 
 
-def test_gradients_and_combinations_of_a_level_share_a_step():
+def test_gradients_and_combinations_of_one_depth_share_a_step():
     executor = Packing(width=2, combines=2)
     tape = Tape(executor, window=1000)
     one, two = tape.constant(np.ones(D)), tape.constant(np.ones(D))

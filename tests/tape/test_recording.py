@@ -166,7 +166,7 @@ def test_a_server_that_applies_what_arrives_gives_what_direct_evaluation_gives(s
     assert executor.bank.capacity <= 2 + 64, "places are used again"
 
 
-def test_a_chain_of_applied_updates_adds_no_levels():
+def test_a_chain_of_applied_updates_adds_no_depths():
     class Keeping(NullExecutor):
         def submit(self, window):
             self.window = window
@@ -179,8 +179,8 @@ def test_a_chain_of_applied_updates_adds_no_levels():
         server = tape.apply((1.0, server), (-0.1, gradient))
     tape.combine((1.0, server), (-0.1, tape.gradient(server, 0, 1, 8)))
     tape.flush()
-    assert executor.window.gradients.levels.tolist() == [1] * 100 + [2]
-    assert executor.window.serials.levels.tolist() == [1] * 100
+    assert executor.window.gradients.depths.tolist() == [1] * 100 + [2]
+    assert executor.window.serials.depths.tolist() == [1] * 100
 
 
 def test_averaging_alone_takes_no_operation():

@@ -96,7 +96,7 @@ def test_local_models_stay_private_until_a_global_action():
 
     def spy(window):
         reads = window.combines.floats.shape[1]
-        order = np.argsort(window.gradients.levels, kind="stable")
+        order = np.argsort(window.gradients.depths, kind="stable")
         for ints, floats in zip(window.gradients.ints[order], window.gradients.floats[order], strict=True):
             rows, out, pair = ints[: reads + 1].tolist(), int(ints[reads + 1]), int(ints[reads + 2])
             for row in rows:
