@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 import simpy
@@ -87,14 +86,12 @@ class FedAvg(ServerAlgorithm):
         self.fraction = fraction
         self.weights = [float(n) if weighting == "data" else 1.0 for n in self.training.sizes]
         self.server_step = server_step
-        self.deadline = deadline
         #: Bytes of a message of several vectors; None for one, perhaps compressed.
         self._message_bytes = None if self.vectors == 1 else self.vectors * self.training.model_bytes
         self.take_rule(self.num_clients)
-        #: Clients that are training or sending; they are not chosen again before they are done.
-        self.busy: set[int] = set()
-        self.gathering.on_busy = self._occupied
-        self._freed: simpy.Event | None = None
+        self._clients = Presence(self)
+        self._deadline = None if deadline is None else Deadline(self, deadline)
+        self.gathering.on_busy = self._clients.occupied
         self._choice = Draws(self.world.streams, "cohort", lambda g, n: g.random(n))
 
     @property
@@ -115,32 +112,15 @@ class FedAvg(ServerAlgorithm):
                 return
             if self.sum.ended or self.gathering.hopeless(members):
                 return
-            candidates = self._candidates(members)
-            if not candidates and any(k in self.busy for k in members):  # clients that missed a deadline still train
-                self._freed = self.clock.event()
-                yield self._freed
-                continue
+            candidates = self._clients.free(members)
             if not candidates:
-                coming_s = self._next_s(members)
-                if math.isinf(coming_s):
+                coming = self._clients.coming(members)
+                if coming is None:
                     return  # all clients have left or spent their privacy budgets
-                yield self.clock.timeout(coming_s - self.clock.now)
+                yield coming
                 continue
             cohort = self.sum.choose(candidates, self._cohort_size(members), lambda: self._choice.next(0))
             yield from self._round(cohort)
-
-    def _candidates(self, members: Sequence[int]) -> list[int]:
-        """Return the members that could take part in a round that starts now."""
-        free = [k for k in members if k not in self.busy and not self.budgets.spent(k) and not self.sum.shuts(k)]
-        if self._trivial and not self.world.network.links.cuts:
-            return free
-        now = self.clock.now
-        return [k for k in free if self.world.meets_s(k, (k, self.server)) == now]
-
-    def _next_s(self, members: Sequence[int]) -> Number:
-        """Return when another member becomes available; inf for never."""
-        waits = [self.world.meets_s(k, (k, self.server)) for k in members if not self.budgets.spent(k)]
-        return min((when for when in waits if when > self.clock.now), default=math.inf)
 
     def _cohort_size(self, members: Sequence[int]) -> int:
         """Return how many of the members take part in a round."""
@@ -148,22 +128,12 @@ class FedAvg(ServerAlgorithm):
 
     def _round(self, cohort: list[int]) -> Process:
         """Send the model, wait for the updates, step."""
-        this = RoundUnderWay(
-            self.clock.event(),
-            len(cohort),
-            set(cohort),
-            self.round_num,
-            self.step_size(),
-            self.clock.now,
-            self.server_model,
-            self.version,
-            self.control,
-        )
+        this = RoundUnderWay(self, cohort)
         for client in cohort:
-            self.busy.add(client)
+            self._clients.occupied(client, True)
             self._ask(client, this)
-        if self.deadline is not None:
-            self.clock.call_last(this.began_s + self.deadline, lambda: self._expire(this))
+        if self._deadline is not None:
+            self._deadline.watch(this)
         if cohort:
             yield this.over
         if not (yield from self.until_up()):
@@ -233,40 +203,11 @@ class FedAvg(ServerAlgorithm):
 
     def _done(self, client: int, this: RoundUnderWay, change: Model | Round | None, examples: int = 0) -> None:
         """Note that a client's update has arrived, or that none will."""
-        self._occupied(client, False)
-        if this.closed:
-            if change is not None:
-                self.client_dropped[client] += 1
-            return
-        this.missing.discard(client)
-        if change is not None:
-            this.came[client] = change
-            this.sizes[client] = examples
-        if not this.over.triggered and (not this.missing or (this.expired and len(this.came) >= self.gathering.least)):
-            this.over.succeed()
-
-    def _occupied(self, client: int, busy: bool) -> None:
-        """Note that a client is busy, or free to be chosen again."""
-        if busy:
-            self.busy.add(client)
-            return
-        self.busy.discard(client)
-        if (freed := self._freed) is not None:
-            self._freed = None
-            freed.succeed()
-
-    def _expire(self, this: RoundUnderWay) -> None:
-        """End the round at the deadline, after what is late by no more than rounding."""
-        if this.over.triggered:
-            return
-        assert self.deadline is not None
-        next_s, end_s = self.clock.peek(), this.began_s + self.deadline
-        if next_s <= end_s + ROUNDING * self.deadline + 4.0 * math.ulp(end_s):
-            self.clock.call_last(next_s, lambda: self._expire(this))
-            return
-        this.expired = True
-        if len(this.came) >= self.gathering.least:
-            this.over.succeed()
+        self._clients.occupied(client, False)
+        if not this.closed:
+            this.settle(client, change, examples)
+        elif change is not None:
+            self.client_dropped[client] += 1
 
     # -- clients -------------------------------------------------------------------------------
 
@@ -276,8 +217,10 @@ class FedAvg(ServerAlgorithm):
         keys_s = self.gathering.work_s(me)
         self.communicated(me, self.times.present_s(me, this.began_s, since))
         while True:
-            seconds = self._seconds(me)
-            steps, seconds = self._within(me, this, self.steps[me], seconds, keys_s)
+            steps, seconds = self.steps[me], self._seconds(me)
+            if self._deadline is not None and self.partial_work:
+                size = self._message_bytes or self.training.message_bytes
+                steps, seconds = self._deadline.within(me, this, steps, seconds, keys_s, size)
             outcome = yield self.compute_for(me, seconds + keys_s)
             if outcome is not CRASHED:
                 break
@@ -304,47 +247,123 @@ class FedAvg(ServerAlgorithm):
     def _train_further(self, me: int, model: Model, step_size: Number) -> None:
         """Train what else a client has; nothing by default."""
 
-    def _within(self, me: int, this: RoundUnderWay, steps: int, seconds: Number, keys_s: Number) -> tuple[int, Number]:
+
+class RoundUnderWay:
+    """A round: its clients, those it waits for, its model and version, the changes."""
+
+    def __init__(self, server: FedAvg, cohort: Sequence[int]) -> None:
+        self.over, self.count, self.missing = server.clock.event(), len(cohort), set(cohort)
+        self.number, self.step_size, self.began_s = server.round_num, server.step_size(), server.clock.now
+        self.model, self.version, self.control = server.server_model, server.version, server.control
+        self.came: dict[int, Model | Round] = {}
+        self.sizes: dict[int, int] = {}
+        self.closed = self._expired = False
+        self._least = server.gathering.least
+
+    def settle(self, client: int, change: Model | Round | None, examples: int) -> None:
+        """Note that a client's update has arrived, or that none will."""
+        self.missing.discard(client)
+        if change is not None:
+            self.came[client], self.sizes[client] = change, examples
+        if not self.over.triggered and (not self.missing or (self._expired and len(self.came) >= self._least)):
+            self.over.succeed()
+
+    def expire(self) -> None:
+        """End as soon as enough updates have arrived."""
+        self._expired = True
+        if len(self.came) >= self._least:
+            self.over.succeed()
+
+
+class Presence:
+    """Which clients a server may choose for a round, and when others come.
+
+    Args:
+        server: has the clients' budgets and its sum.
+    """
+
+    def __init__(self, server: ServerAlgorithm) -> None:
+        self._server, self._world = server, server.world
+        #: Clients that are training or sending; they are not chosen again before they are done.
+        self._busy: set[int] = set()
+        self._freed: simpy.Event | None = None
+
+    def free(self, members: Sequence[int]) -> list[int]:
+        """Return the members that could take part in a round that starts now."""
+        server, world, spent = self._server, self._world, self._server.budgets.spent
+        free = [k for k in members if k not in self._busy and not spent(k) and not server.sum.shuts(k)]
+        if world.availability.trivial and not world.network.links.cuts:
+            return free
+        now = server.clock.now
+        return [k for k in free if world.meets_s(k, (k, server.server)) == now]
+
+    def coming(self, members: Sequence[int]) -> simpy.Event | None:
+        """Return the event after which another member may be free; None if none will be."""
+        server, clock = self._server, self._server.clock
+        if any(k in self._busy for k in members):  # clients that missed a deadline still train
+            self._freed = clock.event()
+            return self._freed
+        waits = [self._world.meets_s(k, (k, server.server)) for k in members if not server.budgets.spent(k)]
+        coming_s = min((when for when in waits if when > clock.now), default=math.inf)
+        return None if math.isinf(coming_s) else clock.timeout(coming_s - clock.now)
+
+    def occupied(self, client: int, busy: bool) -> None:
+        """Note that a client is busy, or free to be chosen again."""
+        if busy:
+            self._busy.add(client)
+            return
+        self._busy.discard(client)
+        if (freed := self._freed) is not None:
+            self._freed = None
+            freed.succeed()
+
+
+class Deadline:
+    """When rounds end, and how many steps a client can make before.
+
+    Args:
+        server: has the clock and the network.
+        seconds: after the beginning of a round.
+    """
+
+    def __init__(self, server: ServerAlgorithm, seconds: Number) -> None:
+        self._server, self._clock, self._seconds = server, server.clock, seconds
+
+    def watch(self, this: RoundUnderWay) -> None:
+        """End a round at the deadline, after what is late by no more than rounding."""
+        self._clock.call_last(this.began_s + self._seconds, lambda: self._expire(this))
+
+    def _expire(self, this: RoundUnderWay) -> None:
+        if this.over.triggered:
+            return
+        next_s, end_s = self._clock.peek(), this.began_s + self._seconds
+        if next_s <= end_s + ROUNDING * self._seconds + 4.0 * math.ulp(end_s):
+            self._clock.call_last(next_s, lambda: self._expire(this))
+        else:
+            this.expire()
+
+    def within(
+        self, me: int, this: RoundUnderWay, steps: int, seconds: Number, keys_s: Number, size: int
+    ) -> tuple[int, Number]:
         """Return the number of steps that a client makes, and their duration in seconds.
 
-        With partial work it makes those after which its update should arrive by the deadline, and at least one.
-        `keys_s` are the seconds of its other work before it sends.
+        It makes those after which its update should arrive by the deadline, and at least one. `keys_s` are the seconds
+        of its other work before it sends `size` bytes.
         """
-        if not self.partial_work or self.deadline is None:
-            return steps, seconds
-        left_s = this.began_s + self.deadline - self.clock.now - keys_s - self._way_up_s(me, this)
+        left_s = this.began_s + self._seconds - self._clock.now - keys_s - self._way_up_s(me, this, size)
         left_s *= 1.0 + ROUNDING
         if left_s >= seconds:
             return steps, seconds
         made = max(1, int(left_s * steps / seconds)) if left_s > 0.0 else 1
         return made, seconds * made / steps
 
-    def _way_up_s(self, me: int, this: RoundUnderWay) -> Number:
+    def _way_up_s(self, me: int, this: RoundUnderWay, size: int) -> Number:
         """Return how long a client's update should take to be processed, seconds.
 
         This is the mean on an idle network. Where updates wait for each other at the server, the last one of the round.
         """
-        size = self.gathering.bytes_up(self._message_bytes or self.training.message_bytes)
-        server, network = self.world.server, self.world.network
+        size = self._server.gathering.bytes_up(size)
+        server, network = self._server.world.server, self._server.world.network
         received_s = (size + network.links.overhead) / server.downlink if server.downlink else 0.0
         waits_s = (this.count - 1) * max(received_s, server.seconds_per_update)
-        return network.expected_s([(me, self.server)], size)[0] + server.seconds_per_update + waits_s
-
-
-@dataclass
-class RoundUnderWay:
-    """A round: its clients, those it waits for, its model and version, the changes."""
-
-    over: simpy.Event
-    count: int
-    missing: set[int]
-    number: int
-    step_size: Number
-    began_s: Number
-    model: Model
-    version: int
-    control: Model
-    came: dict[int, Model | Round] = field(default_factory=dict)
-    sizes: dict[int, int] = field(default_factory=dict)
-    expired: bool = False
-    closed: bool = False
+        return network.expected_s([(me, self._server.server)], size)[0] + server.seconds_per_update + waits_s
