@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from simfl.algorithms.cache import Cache
+from simfl.algorithms.disclosure import merged
 from simfl.algorithms.local_rounds import LocalRounds, Update
 
 
@@ -70,7 +71,7 @@ class ACE(LocalRounds):
         # minus the mean change serves as the gradient
         gradient = [(-share, one) for share, one in terms]
         self.server_model = self.server_descent.along(self.server_model, gradient, self.server_step)
-        self.merged(self.server, self.server_model)
+        merged(self.world.network, self.server, self.server_model)
         self.applied()
         self.updated(client, update.staleness, update.examples, update.step_size)
         self.hand_out(client, update.came)

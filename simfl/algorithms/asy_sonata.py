@@ -30,6 +30,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from simfl.algorithms.base import Algorithm
+from simfl.algorithms.disclosure import merged
 from simfl.algorithms.running_sums import RunningSums
 from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
@@ -114,7 +115,7 @@ class ASYSONATA(Algorithm):
         for target in targets:
             self._send(me, target, shown, combine((share, tracker)))
         self.model[me] = self._mix(me, shown)
-        self.merged(me, self.model[me])
+        merged(self.world.network, me, self.model[me])
 
     def _mix(self, me: int, shown: Model) -> Model:
         """Return the mean of v and of the newest v_j; missing weight goes to v."""

@@ -108,7 +108,7 @@ class AsyncLocalSgd(LocalRounds):
             return
         applied, self._applied = self._applied, []
         for update in applied:
-            self._wait(update.client, update.taken_s)
+            self.exchanges.waited(update.client, update.taken_s)
             self.hand_out(update.client, update.came)
 
     def forget(self, client: int) -> None:

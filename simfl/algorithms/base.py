@@ -39,14 +39,24 @@ NO_NUMBER: Final = -1
 
 
 class Marks:
-    """When a run is evaluated, or ends."""
+    """When a run is evaluated, or ends.
 
-    def __init__(self) -> None:
+    Args:
+        epochs: returns passes over all clients' examples after a number of updates.
+        updates_in: returns the number of updates in passes.
+    """
+
+    def __init__(self, epochs: Callable[[int], Number], updates_in: Callable[[Number], Number]) -> None:
+        self.epochs, self.updates_in = epochs, updates_in
         #: Called when the updates reach `next`; returns the next mark.
         self.call: Callable[[], int] = lambda: 2**62
         self.next = 2**62
         #: Whether the run ends after this update, although clients may still compute.
         self.ends = False
+
+    def end(self, updates: int) -> None:
+        """Note that the update with this number, which is applied now, is the last one."""
+        self.ends, self.next = True, min(self.next, updates)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -102,7 +112,7 @@ class Algorithm:
         #: The times of clients.
         self.times = Times(world.clock, world.availability, self.num_clients)
         #: May be replaced before `start`, as `on_update` may.
-        self.marks = Marks()
+        self.marks = Marks(training.epochs, training.updates_in)
         self.on_update: OnUpdate = on_update or (lambda row: None)
         self._trivial: bool = world.availability.trivial
         #: The steps of clients, or those of the one model.
@@ -209,14 +219,6 @@ class Algorithm:
         """Why no event is left, if not due to departures or spent privacy budgets."""
         return ""
 
-    def end_now(self) -> None:
-        """Note that the update that is applied now is the last one: the run ends after it."""
-        self.marks.ends, self.marks.next = True, min(self.marks.next, self.updates)
-
-    def owed(self) -> Callable[[], None] | None:
-        """Return what counts a release that messages under way may still show, if any."""
-        return None
-
     def awaits(self, client: Integer) -> str:
         """Say what an active client waits for, "waits for ...", when no event is left."""
         del client
@@ -273,12 +275,6 @@ class Algorithm:
         if self.updates >= self.marks.next:
             self.marks.next = self.marks.call()
 
-    def merged(self, node: int, model: Model) -> None:
-        """Tell the network's witness that the node's model contains a round's sum."""
-        witness = self.world.network.witness
-        if witness is not None:
-            witness.merged(node, model)
-
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
         """Count the updates inside as one: no evaluation or stop comes between them."""
@@ -286,17 +282,6 @@ class Algorithm:
         mark, marks.next = marks.next, 2**62
         yield
         marks.next = mark if self.updates < mark else marks.call()
-
-    @property
-    def epochs(self) -> Number:
-        """Passes over all clients' examples, by nominal sizes; the mean over tasks."""
-        training = self.training
-        return training.examples_per_update * self.updates / (training.num_examples * training.tasks)
-
-    def updates_after(self, epochs: Number) -> Number:
-        """Return the number of updates in `epochs` passes."""
-        training = self.training
-        return epochs * training.num_examples * training.tasks / training.examples_per_update
 
     @property
     def rounds(self) -> int:

@@ -35,6 +35,8 @@ class Budgets:
         self._affords: Callable[[int], bool] | None = None
         limited = len(draws) if self.limited else 0
         self._counted, self._at_a_time = [0] * limited, [1] * limited
+        #: Returns what counts a release that messages under way may still show, if any.
+        self.owed: Callable[[], Callable[[], None] | None] = lambda: None
         #: Virtual time at which each client's privacy budget was spent, seconds.
         self.spent_s: dict[int, Number] = {}
 

@@ -183,7 +183,7 @@ class Cohorts(Sum):
         self.number += 1
         self._forget()
         if self.over:
-            self._server.end_now()
+            self._server.marks.end(self._server.updates)
 
     def _forget(self) -> None:
         self._before.clear()

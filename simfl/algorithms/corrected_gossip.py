@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+from simfl.algorithms.disclosure import merged
 from simfl.algorithms.neighbor_rounds import GraphRounds
 from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
@@ -120,7 +121,7 @@ class CorrectedGossip(GraphRounds):
     ) -> None:
         """Take the step, and correct the correction; `means` are those of the vectors."""
         for each in means:
-            self.merged(me, each)
+            merged(self.world.network, me, each)
         vector, mean, before = vectors[-1], means[-1], self.correction[me]
         if self.method == "extra":
             descent = self.descent.terms(gradient, step_size, self._shares[me])

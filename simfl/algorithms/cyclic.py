@@ -27,7 +27,7 @@ class InTurn(AsyncServerAlgorithm):
     def leave(self, me: int) -> None:
         """Skip the client's turns from now on."""
         self._taking_part.discard(me)
-        self.when_up(self._take_turns)
+        self.service.when_up(self._take_turns)
 
     def arrive(self, client: int, read: int, apply: Apply) -> None:
         """Apply an update, at the client's turn if delays are cyclic."""
@@ -37,7 +37,7 @@ class InTurn(AsyncServerAlgorithm):
         since = self.clock.now
 
         def in_turn(weight: float, staleness: int) -> None:
-            self._wait(client, since)
+            self.exchanges.waited(client, since)
             apply(weight, staleness)
 
         self._out_of_turn[client] = read, in_turn

@@ -23,6 +23,7 @@ from typing import ClassVar
 from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.aggregation import Weighted
+from simfl.algorithms.disclosure import merged
 from simfl.algorithms.mixing import mixing_of
 from simfl.algorithms.neighbor_rounds import GraphRounds
 from simfl.world.availability import CRASHED, GONE
@@ -74,7 +75,7 @@ class DecentralizedSGD(GraphRounds):
             step_size = self.step_size()
             own_weight, heard = self.heard(me, round_num)
             mixed = self._means.mix(me, round_num, Weighted(self.model[me], own_weight), heard)
-            self.merged(me, mixed)
+            merged(self.world.network, me, mixed)
             stepped = self.descent.step(me, mixed, gradient, step_size)
             self.model[me] = self._means.after(me, self.model[me], stepped)
             del mixed, stepped  # a suspended process would keep them alive

@@ -134,7 +134,7 @@ class DecoupledDiLoCo(Fragmented):
 
     def leave(self, me: int) -> None:
         """Tell the server, now or when it is back, that the client has left."""
-        self.when_up(functools.partial(self._part_with, me))
+        self.service.when_up(functools.partial(self._part_with, me))
 
     def content(self, client: int) -> Any:
         """Return a message with the whole model."""
@@ -188,7 +188,7 @@ class DecoupledDiLoCo(Fragmented):
             quorum_s = now - min(one.sent_s for one in this.came.values())
             step_s = min(one.step_s for one in this.came.values())
             grace_s = max(0.0, self.margin * (self.overlap_steps * step_s - quorum_s - message_s))
-            self.clock.call_at(now + grace_s, lambda: self.when_up(lambda: self._step(fragment, this)))
+            self.clock.call_at(now + grace_s, lambda: self.service.when_up(lambda: self._step(fragment, this)))
 
     def _step(self, fragment: int, this: Gathering) -> None:
         """Take the step of a fragment, once, and send the result."""

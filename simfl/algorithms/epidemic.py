@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from simfl.algorithms.aggregation import Weighted
+from simfl.algorithms.disclosure import merged
 from simfl.algorithms.mixing import LeadingMixing, Shown
 from simfl.algorithms.neighbor_rounds import NeighborRounds
 from simfl.world.availability import Outcome
@@ -125,7 +126,7 @@ class Epidemic(NeighborRounds):
         share = 1.0 / (1 + len(senders))
         heard = [(j, share, inbox.pop((round_num, j))) for j in senders]
         self.model[me] = self._means.mix(me, round_num, Weighted(self.model[me], share), heard)
-        self.merged(me, self.model[me])
+        merged(self.world.network, me, self.model[me])
 
     def missing(self, me: int, round_num: int) -> Iterable[int]:
         """Yield the senders of the round whose models have not arrived."""

@@ -36,6 +36,7 @@ from typing import Any, ClassVar
 
 import simpy
 
+from simfl.algorithms.disclosure import merged
 from simfl.algorithms.interrupted import InterruptedRounds
 from simfl.tape import Model
 from simfl.world.engine import Process
@@ -105,7 +106,7 @@ class FAVAS(InterruptedRounds):
         while (yield from self.trains()):
             if (left_s := self.period_s - (self.clock.now - since)) > 0.0:  # clients may have waited for the model
                 yield self.clock.timeout(left_s)
-            if not (yield from self.until_up()):
+            if not (yield from self.service.until_up()):
                 return
             if not (ready := self.ready()):
                 continue
@@ -115,7 +116,7 @@ class FAVAS(InterruptedRounds):
             for k in cohort:
                 self.to_client(k, functools.partial(self._answer, k), 0, functools.partial(self._over, k))
             yield self._all
-            if not (yield from self.until_up()):
+            if not (yield from self.service.until_up()):
                 return
             if self.answers:
                 self._step()
@@ -163,7 +164,7 @@ class FAVAS(InterruptedRounds):
         self.server_model = self.tape.combine(
             (share, self.server_model), *((share, answer.model) for _, answer in answers)
         )
-        self.merged(self.server, self.server_model)
+        merged(self.world.network, self.server, self.server_model)
         self.applied()
         self.round_num += 1
         with self.together():
@@ -171,5 +172,5 @@ class FAVAS(InterruptedRounds):
                 if one.examples:
                     self.updated(k, before - one.version, one.examples, one.step_size, round_num=self.round_num - 1)
         for k, one in answers:
-            self._wait(k, one.taken_s)
+            self.exchanges.waited(k, one.taken_s)
             self.hand_out(k, one.came)

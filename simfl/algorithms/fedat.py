@@ -31,6 +31,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from simfl.algorithms.disclosure import merged
 from simfl.algorithms.fedavg import FedAvg, RoundUnderWay
 from simfl.tape import Model
 from simfl.tape.recording import Round
@@ -107,7 +108,7 @@ class FedAT(FedAvg):
         all_rounds, shares = sum(self.tier_rounds), reversed(self.tier_rounds)
         terms = [(share / all_rounds, model) for share, model in zip(shares, self.tier_models, strict=True) if share]
         self.server_model = self.tape.combine(*terms)
-        self.merged(self.server, self.server_model)
+        merged(self.world.network, self.server, self.server_model)
         staleness = self.version - this.version
         self.applied()
         self.round_num += 1

@@ -36,6 +36,7 @@ from typing import ClassVar
 import simpy
 from mypy_extensions import mypyc_attr
 
+from simfl.algorithms.disclosure import merged
 from simfl.algorithms.server import ServerAlgorithm
 from simfl.algorithms.sums import Part
 from simfl.compiled import Number
@@ -108,7 +109,7 @@ class FedAvg(ServerAlgorithm):
     def rounds_of(self, members: Sequence[int], ended: Callable[[], bool] = lambda: False) -> Process:
         """Choose clients among `members`, wait for them and average, until `ended`."""
         while not ended():
-            if not (yield from self.until_up()):
+            if not (yield from self.service.until_up()):
                 return
             if self.sum.ended or self.gathering.hopeless(members):
                 return
@@ -136,7 +137,7 @@ class FedAvg(ServerAlgorithm):
             self._deadline.watch(this)
         if cohort:
             yield this.over
-        if not (yield from self.until_up()):
+        if not (yield from self.service.until_up()):
             return
         this.closed = True
         members = yield from self.gathering.members(this.came)
@@ -178,7 +179,7 @@ class FedAvg(ServerAlgorithm):
         self.server_model = self.server_descent.by(before, terms, self.server_step)
         if self.server_descent.linear:
             self.sum.shown(self.server_model, ((1.0, before),), factor / released.total)
-        self.merged(self.server, self.server_model)
+        merged(self.world.network, self.server, self.server_model)
         self.round_num += 1
         with self.together():
             for k, std in zip(came, released.noise_std, strict=True):
@@ -215,7 +216,7 @@ class FedAvg(ServerAlgorithm):
         """Train and send the update; train again after a crash."""
         since = self.clock.now
         keys_s = self.gathering.work_s(me)
-        self.communicated(me, self.times.present_s(me, this.began_s, since))
+        self.exchanges.communicated(me, self.times.present_s(me, this.began_s, since))
         while True:
             steps, seconds = self.steps[me], self._seconds(me)
             if self._deadline is not None and self.partial_work:
@@ -235,7 +236,7 @@ class FedAvg(ServerAlgorithm):
         sent = self.channel.up(me, ((1.0, made),)) or made
 
         def arrived() -> None:
-            self.communicated(me, self.times.present_s(me, sent_s, self.clock.now))
+            self.exchanges.communicated(me, self.times.present_s(me, sent_s, self.clock.now))
             self._done(me, this, sent, examples)
 
         self.gathering.send(me, 0, arrived, self._message_bytes, sent)

@@ -33,6 +33,7 @@ from typing import ClassVar
 
 from mypy_extensions import mypyc_attr
 
+from simfl.algorithms.disclosure import merged
 from simfl.algorithms.local_rounds import LocalRounds, Update
 from simfl.algorithms.sums import LastNoise, Part, Released
 from simfl.compiled import Integer, Number
@@ -127,7 +128,7 @@ class FedBuff(LocalRounds):
 
     def _answer(self, update: Update) -> None:
         """Hand out the model to a client that has waited for it."""
-        self._wait(update.client, update.taken_s)
+        self.exchanges.waited(update.client, update.taken_s)
         self.hand_out(update.client, update.came)
 
     def step(self) -> None:
@@ -138,7 +139,7 @@ class FedBuff(LocalRounds):
         parts = [Part(update.client, update.change, weight) for update, weight in zip(buffer, weights, strict=True)]
         released = self.sum.release(self.server_model, self.calibrated(parts), self.buffer_size)
         self.server_model = self.stepped(buffer, released)
-        self.merged(self.server, self.server_model)
+        merged(self.world.network, self.server, self.server_model)
         self.applied()
         self.round_num += 1
         with self.together():

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import simpy
 
 from simfl.algorithms.budgets import Budgets
+from simfl.algorithms.service import Service
 from simfl.algorithms.sums import Owner, Sum
-from simfl.algorithms.times import Times
+from simfl.algorithms.times import Exchanges, Times
 from simfl.compiled import Number
 from simfl.tape import Gradient, Model
 from simfl.tape.recording import Round
@@ -30,12 +31,11 @@ class Server(Owner, Protocol):
     sum: Sum
     times: Times
     budgets: Budgets
+    service: Service
+    exchanges: Exchanges
 
     def compute_for(self, client: int, seconds: float) -> simpy.Event:
         """Let the client compute for `seconds`."""
-
-    def communicated(self, client: int, seconds: float) -> None:
-        """Count that the client communicated during the last `seconds`."""
 
     def to_client(
         self,
@@ -50,12 +50,6 @@ class Server(Owner, Protocol):
         self, client: int, receive: Callable[[], None], size: int | None = None, content: Model | Gradient | None = None
     ) -> None:
         """Send an update; `receive` is called when the server has processed it."""
-
-    def when_up(self, call: Callable[[], None]) -> None:
-        """Call an action of the server now or when it is back, if it ever is."""
-
-    def until_up(self) -> Generator[simpy.Event, Any, bool]:
-        """Wait until the server is online; returns false if it has left permanently."""
 
 
 @dataclass

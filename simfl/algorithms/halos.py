@@ -159,7 +159,7 @@ class Halos(LocalRounds):
         change = self.tape.combine((1.0, region.model), (-1.0, region.merged))
 
         def arrived() -> None:
-            self._turn_to(lambda: self._step(region, change))
+            self.service.process(lambda: self._step(region, change))
 
         self.world.network.send(region.node, self.server, self.training.model_bytes, arrived, content=change)
 

@@ -100,7 +100,7 @@ class InterruptedRounds(LocalRounds):
         """
         progress, most = self.progress.pop(client), self.steps[client]
         if progress.came is not None:
-            self._wait(client, progress.began_s)
+            self.exchanges.waited(client, progress.began_s)
             return progress.content, most, progress.came
         spent_s, came = self.times.present_s(client, progress.began_s, self.clock.now), self.clock.event()
         self.times.stopped(client)

@@ -117,7 +117,7 @@ class LocalRounds(AsyncServerAlgorithm):
         since = self.clock.now
 
         def go_on() -> None:
-            self._wait(client, since)
+            self.exchanges.waited(client, since)
             self.hand_out(client, arrived)
 
         self.sum.hold(client, go_on)
@@ -133,7 +133,7 @@ class LocalRounds(AsyncServerAlgorithm):
         return True
 
     def _hand_out_now(self, client: int, arrived: simpy.Event, since: Number) -> None:
-        self._wait(client, since)
+        self.exchanges.waited(client, since)
         super().hand_out(client, arrived)
 
     def forget(self, client: int) -> None:

@@ -79,5 +79,5 @@ class MSyncSGD(Rennala):
         super().step()
         waiting, self._waiting = self._waiting, []
         for client, came, since in waiting:
-            self._wait(client, since)
+            self.exchanges.waited(client, since)
             self.hand_out(client, came)

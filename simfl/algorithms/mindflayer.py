@@ -135,5 +135,5 @@ class MindFlayer(Rennala):
             super().step()
         waiting, self._waiting = self._waiting, []
         for client, came, since in waiting:
-            self._wait(client, since)
+            self.exchanges.waited(client, since)
             self.hand_out(client, came)

@@ -29,6 +29,7 @@ from typing import ClassVar
 
 import simpy
 
+from simfl.algorithms.disclosure import merged
 from simfl.algorithms.sampled_rounds import SampledRounds
 from simfl.tape import Model
 from simfl.tape.recording import Round
@@ -175,7 +176,7 @@ class Plexus(SampledRounds):
         aggregator, share = self._next[0], 1.0 / len(self._trained)
         models = [model for _, model in sorted(self._trained.items(), key=lambda item: item[0])]
         self.shared = self.model[aggregator] = self.tape.settle(self.tape.combine(*((share, one) for one in models)))
-        self.merged(aggregator, self.shared)
+        merged(self.world.network, aggregator, self.shared)
         self.round_num += 1
         self._draw(self.order(self.round_num), aggregator)
 

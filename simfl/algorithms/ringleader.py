@@ -88,7 +88,7 @@ class Ringleader(AsyncSGD):
 
     def leave(self, me: int) -> None:
         """Go on without the client and its gradients, now or when the server is back."""
-        self.when_up(lambda: self._remove(me))
+        self.service.when_up(lambda: self._remove(me))
 
     # -- the server ----------------------------------------------------------------------------
 

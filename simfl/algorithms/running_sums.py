@@ -16,6 +16,7 @@ shown rho, which is what a message contains.
 
 from __future__ import annotations
 
+from simfl.algorithms.disclosure import observed
 from simfl.tape import Model, Tape
 from simfl.world import Network
 
@@ -44,7 +45,7 @@ class RunningSums:
         given[number] = share
         if (last := self._last_lost.pop(link, None)) is not None:
             self.lose(source, target, last)
-        if self._network.witness is None:
+        if not observed(self._network):
             return None
         rho = self._sums[link] = self._add(self._sums.get(link, Model((), ())), share[0])
         return rho

@@ -278,7 +278,7 @@ class SecureSums(Gathering):
         if not math.isinf(self.protocol.timeout_s):
             self._clock.call_at(self._clock.now + self.protocol.timeout_s, answers.end)
         yield answers.over
-        yield from self._server.until_up()
+        yield from self._server.service.until_up()
         return sorted(answers.came)
 
     def _ask(self, client: int, step: Step, answers: Answers) -> None:
@@ -288,7 +288,7 @@ class SecureSums(Gathering):
         def received() -> None:
             if answers.is_over:
                 return
-            server.communicated(client, server.times.present_s(client, since, self._clock.now))
+            server.exchanges.communicated(client, server.times.present_s(client, since, self._clock.now))
             if self.protocol.dropout and self._drops.next(client) < self.protocol.dropout:
                 answers.settle(client, False)
             else:
@@ -304,14 +304,14 @@ class SecureSums(Gathering):
             outcome = yield server.compute_for(client, self._work_s(client, step))
             self.on_busy(client, False)
             if outcome is not Outcome.DONE:
-                server.when_up(lambda: answers.settle(client, False))
+                server.service.when_up(lambda: answers.settle(client, False))
                 return
         sent_s = self._clock.now
 
         def arrived() -> None:
             if answers.is_over:  # the client may do other things by now
                 return
-            server.communicated(client, server.times.present_s(client, sent_s, self._clock.now))
+            server.exchanges.communicated(client, server.times.present_s(client, sent_s, self._clock.now))
             answers.settle(client, True)
 
         server.world.network.send(client, server.server, step.up, arrived)

@@ -13,9 +13,8 @@ Under the staleness policy `wait`, once the bound is reached, the others wait fo
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import simpy
@@ -27,9 +26,11 @@ from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.gathering import Gathering
 from simfl.algorithms.optimizers import Optimizer, ServerOptimizer
 from simfl.algorithms.secure_sums import SecureSums
+from simfl.algorithms.service import Service
 from simfl.algorithms.staleness import Apply, StalenessBound, Turns
 from simfl.algorithms.steps import ServerDescent
 from simfl.algorithms.sums import RuledSum, Sum
+from simfl.algorithms.times import Exchanges
 from simfl.algorithms.training import Training
 from simfl.compiled import Integer, Number
 from simfl.tape.recording import Gradient, Model, Tape
@@ -44,7 +45,7 @@ class ServerAlgorithm(Algorithm):
 
     A client repeats: wait for the event of `hand_out` or `request`, compute, send with `to_server`. The server calls
     `arrive` with the update and answers with `hand_out`, or calls `forget` if there will be no update. An algorithm
-    whose clients read without `hand_out` calls `admit` first. `AsyncServerAlgorithm` has this loop.
+    whose clients read without `hand_out` calls `turns.admit` first. `AsyncServerAlgorithm` has this loop.
     """
 
     #: What makes secure sums of its updates.
@@ -65,9 +66,6 @@ class ServerAlgorithm(Algorithm):
         #: Number of updates applied to the server's model.
         self.version = 0
         self.turns = Turns(staleness, self.version_after, lambda: self.clock.stopped)
-        self._waited_s: dict[int, Number] = {}
-        #: When each server is done with the messages that it has.
-        self._free_s: dict[int, Number] = {}
         self.server_model: Model
         super().__init__(world, tape, training, on_update, **options)
 
@@ -75,6 +73,7 @@ class ServerAlgorithm(Algorithm):
         """Put the server's model on the tape and the server into the network."""
         server = self.world.server
         self.server = self.world.network.add_node(server.uplink, server.downlink)
+        self.service = Service(self.world, self.server)
         self.server_model = self.tape.constant(self.training.initial)
         training = self.training
         #: The steps of its model.
@@ -89,6 +88,8 @@ class ServerAlgorithm(Algorithm):
             self.sum = Cohorts(self, plan)
             self.budgets.leave_to(self.sum.affords)
         self.gathering: Gathering = Gathering(self) if protocol is None else self.secure_sums(self, protocol)
+        self.budgets.owed = self.gathering.owed
+        self.exchanges = Exchanges(self.clock, self.times, self.gathering.spent_s)
         #: What clients and the server have of each other's vectors.
         self.channel = Channel(training.model_bytes)
         if compression is not None:
@@ -126,35 +127,14 @@ class ServerAlgorithm(Algorithm):
         if aggregation is not None:
             self.sum = kind(self, aggregation)
 
-    def owed(self) -> Callable[[], None] | None:
-        """Return what counts a sum that the server may still learn, if any."""
-        return self.gathering.owed()
-
     def awaits(self, client: Integer) -> str:
         """Say that the client waits for the server's answer, or for its turn."""
         del client
         return "waits for the server"
 
-    # -- outages of the server -----------------------------------------------------------------
-
-    def when_up(self, call: Callable[[], None], server: int | None = None) -> None:
-        """Call an action of the server now or when it is back, if it ever is."""
-        if self._trivial:
-            call()
-            return
-        back_s = self.world.availability.back_s(self.server if server is None else server, self.clock.now)
-        if back_s == self.clock.now:
-            call()
-        elif not math.isinf(back_s):
-            self.clock.call_at(back_s, call)
-
-    def until_up(self) -> Generator[simpy.Event, Any, bool]:
-        """Wait until the server is online; returns false if it has left permanently."""
-        return self._trivial or (yield from self.world.until_back(self.server))
-
     def miss(self, client: int) -> None:
         """Tell the server, now or when it is back, that no update will arrive."""
-        self.when_up(lambda: self.forget(client), self.server_of(client))
+        self.service.when_up(lambda: self.forget(client), self.server_of(client))
 
     # -- messages ------------------------------------------------------------------------------
 
@@ -163,7 +143,7 @@ class ServerAlgorithm(Algorithm):
     ) -> None:
         """Send an update; `receive` is called when the server has processed it."""
         size, server = self.training.message_bytes if size is None else size, self.server_of(client)
-        self.world.network.send(client, server, size, lambda: self._turn_to(receive, server), content=content)
+        self.world.network.send(client, server, size, lambda: self.service.process(receive, server), content=content)
 
     def to_client(
         self,
@@ -176,18 +156,6 @@ class ServerAlgorithm(Algorithm):
         """Send the model, or `size` bytes, to a client; see `Network.send`."""
         size = self.channel.down_bytes if size is None else size
         self.world.network.send(self.server_of(client), client, size, receive, refused, content)
-
-    def _turn_to(self, receive: Callable[[], None], server: int | None = None) -> None:
-        """Process a server's messages one by one, each for `seconds_per_update`."""
-        seconds = self.world.server.seconds_per_update
-        if not seconds:
-            receive()
-            return
-        server = self.server if server is None else server
-        begin_s = max(self.clock.now, self._free_s.get(server, 0.0))
-        self._free_s[server], outcome = self.world.availability.finish(server, begin_s, seconds)
-        if outcome is DONE:
-            self.clock.call_at(self._free_s[server], receive)
 
     def content(self, client: int) -> Any:
         """Return the server's message to a client: the model and its version."""
@@ -210,7 +178,7 @@ class ServerAlgorithm(Algorithm):
                 arrived.succeed(content)
                 return
             if self.turns.waits:
-                self._wait(client, since)
+                self.exchanges.waited(client, since)
 
             def refused() -> None:
                 self.miss(client)
@@ -220,7 +188,7 @@ class ServerAlgorithm(Algorithm):
             given = model, *content[1:]
             self.to_client(client, lambda: arrived.succeed(given), None, called, model)
 
-        self.admit(client, give)
+        self.turns.admit(give, client)
         return arrived
 
     def request(self, client: int) -> simpy.Event:
@@ -229,35 +197,7 @@ class ServerAlgorithm(Algorithm):
         self.world.network.send(client, self.server_of(client), 0, lambda: self.hand_out(client, came))
         return came
 
-    def communicated(self, client: Integer, seconds: Number) -> None:
-        """Count that the client communicated during the last `seconds`: each second once."""
-        spent_s = self.gathering.spent_s(client, seconds)
-        if spent_s is not None:
-            self.times.communicated(client, spent_s)
-
-    def exchanged(self, client: int, since: Number) -> None:
-        """Count a client's time since sending as communication, less its wait there.
-
-        Its wait is the time at the server that `_wait` noted.
-        """
-        now = self.clock.now
-        if now == since:
-            return
-        spent = self.times.present_s(client, since, now)
-        waited = min(self._waited_s.pop(client, 0.0), spent) if self._waited_s else 0.0
-        self.communicated(client, spent - waited)
-
-    def _wait(self, client: int, since: Number) -> None:
-        """Note that a client waited at the server until now."""
-        waited = self.times.present_s(client, since, self.clock.now)
-        if waited > 0.0:
-            self._waited_s[client] = self._waited_s.get(client, 0.0) + waited
-
     # -- staleness -----------------------------------------------------------------------------
-
-    def admit(self, client: int, give: Callable[[], None]) -> None:
-        """Call `give`, which lets a client read, when the bound allows it."""
-        self.turns.admit(give, client)
 
     def read(self, client: int) -> int:
         """Note that the next update is computed at the current version; return it."""
@@ -278,7 +218,7 @@ class ServerAlgorithm(Algorithm):
         since = self.clock.now
 
         def in_turn(weight: Number, staleness: int) -> None:
-            self._wait(client, since)
+            self.exchanges.waited(client, since)
             apply(weight, staleness)
 
         self.turns.arrive(client, read, in_turn)
@@ -312,7 +252,7 @@ class AsyncServerAlgorithm(ServerAlgorithm):
             since = self.clock.now
             content = yield came
             del came  # a suspended process would keep it, and the model in it, alive
-            self.exchanged(me, since)
+            self.exchanges.ended(me, since)
             if content is None:  # the client was offline when the model arrived
                 if not (yield from self.world.until_back(me)):
                     break

@@ -57,6 +57,7 @@ from typing import Any, ClassVar
 
 import simpy
 
+from simfl.algorithms.disclosure import merged, observed
 from simfl.algorithms.neighbor_rounds import NeighborRounds
 from simfl.algorithms.pushing import pushing_of
 from simfl.algorithms.running_sums import RunningSums, Share
@@ -189,7 +190,7 @@ class SGP(NeighborRounds):
         sent, kept, part, left, shown = self._pushing.split(me, targets, share, self.model[me])
         weight = part * self.weight[me]
         self.model[me], self.weight[me] = kept, left * self.weight[me]
-        if shown is None and self.world.network.witness is not None:
+        if shown is None and observed(self.world.network):
             shown = self.debiased(me)
         for target in targets:
             self.flying += weight
@@ -253,7 +254,7 @@ class SGP(NeighborRounds):
             self.flying -= weight
             self.weight[me] += weight
         self.model[me] = self.tape.combine((1.0, self.model[me]), *((1.0, model) for model, _ in shares))
-        self.merged(me, self.model[me])
+        merged(self.world.network, me, self.model[me])
 
     def _receive(self, me: int, source: int, round_num: int, share: Share) -> None:
         self._inbox[me][round_num, source] = share

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from simfl.algorithms.aggregation import Aggregation, Message, Weighted
+from simfl.algorithms.base import Marks
 from simfl.algorithms.steps import Descent
 from simfl.algorithms.training import Training
 from simfl.privacy.releases import Releases
@@ -31,9 +32,8 @@ class Owner(Protocol):
     num_clients: int
     client_early: list[int]
     server: int
-
-    def end_now(self) -> None:
-        """End the run: no further release will be made."""
+    marks: Marks
+    updates: int
 
 
 class Part(NamedTuple):

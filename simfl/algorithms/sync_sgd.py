@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -35,6 +35,7 @@ from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from simfl.algorithms.base import NO_NUMBER, Algorithm, Countdown
+from simfl.algorithms.disclosure import merged, observed, shown
 from simfl.algorithms.sums import RuledSum, Sum
 from simfl.compiled import Integer, Number
 from simfl.tape.recording import Gradient, Model
@@ -136,12 +137,14 @@ class SyncSGD(Algorithm):
                 yield self.clock.timeout(duration)
                 for k in finished:
                     self.times.communicated(k, self.times.present_s(k, started, self.clock.now))
-            self._show(finished, gradients)
+            if observed(network):  # each learner may see every gradient
+                for one, other in itertools.permutations(finished, 2):
+                    shown(network, one, other, gradients[one])
             step_size = self.step_size()
             self.model = self.sum.step(self.descent, self.model, [gradients[k] for k in finished], step_size)
             self._holders = set(finished)
             for k in finished:
-                self.merged(k, self.model)
+                merged(self.world.network, k, self.model)
             self.round_num += 1
             with self.together():
                 for k in finished:
@@ -172,8 +175,7 @@ class SyncSGD(Algorithm):
         def arrived() -> None:
             if not answer.triggered:
                 for row in state:
-                    if network.witness is not None:
-                        network.witness.shown(source, k, row)
+                    shown(network, source, k, row)
                 answer.succeed(True)
 
         leaves_s = self.world.availability.leaves_s(k)
@@ -186,18 +188,11 @@ class SyncSGD(Algorithm):
         if not arrived_in_time:
             barrier.tick()
             return
-        self.merged(k, model)
+        merged(self.world.network, k, model)
         for row in state:
-            self.merged(k, row)
+            merged(self.world.network, k, row)
         gradients[k] = self.batches.gradient(model, k)
         self._compute_until_done(k, barrier)
-
-    def _show(self, finished: Sequence[int], gradients: Mapping[int, Gradient]) -> None:
-        """Tell the witness that each learner may see every gradient."""
-        witness = self.world.network.witness
-        if witness is not None:
-            for source, target in itertools.permutations(finished, 2):
-                witness.shown(source, target, gradients[source])
 
     def members(self) -> list[int]:
         """Return the learners that take part and have privacy budget left."""

@@ -26,6 +26,7 @@ from typing import ClassVar
 
 import simpy
 
+from simfl.algorithms.disclosure import merged
 from simfl.algorithms.sampled_rounds import SampledRounds
 from simfl.tape import Model
 from simfl.world.availability import Outcome
@@ -166,7 +167,7 @@ class Teleportation(SampledRounds):
         share = 1.0 / (1 + len(received))
         mixed = self.tape.combine((share, stepped), *((share, one) for one in received))
         self.model[me] = self._begun[i] = mixed
-        self.merged(me, mixed)
+        merged(self.world.network, me, mixed)
         self._rounds[i], self._before[i] = number + 1, me
         self._pass_on(i)
 

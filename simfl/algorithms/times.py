@@ -6,6 +6,7 @@ waited = online - computed - communicated
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import Protocol
 
 from mypy_extensions import mypyc_attr
@@ -91,3 +92,37 @@ class Times:
             return end - start
         away_s = self._availability.offline_s
         return max(0.0, end - start - (away_s(client, end) - away_s(client, start)))
+
+
+class Exchanges:
+    """Seconds of exchanges with a server, less the time that a client waits there.
+
+    Args:
+        clock, times: those of the clients.
+        spent_s: returns how many of the last seconds of a client were not counted before; None if all were.
+    """
+
+    def __init__(self, clock: Clock, times: Times, spent_s: Callable[[int, Number], Number | None]) -> None:
+        self._clock, self._times, self._spent_s = clock, times, spent_s
+        self._waited_s: dict[int, Number] = {}
+
+    def communicated(self, client: Integer, seconds: Number) -> None:
+        """Count that the client communicated during the last `seconds`: each second once."""
+        spent_s = self._spent_s(client, seconds)
+        if spent_s is not None:
+            self._times.communicated(client, spent_s)
+
+    def ended(self, client: Integer, since: Number) -> None:
+        """Count a client's time since sending as communication, less its wait."""
+        now = self._clock.now
+        if now == since:
+            return
+        spent = self._times.present_s(client, since, now)
+        waited = min(self._waited_s.pop(client, 0.0), spent) if self._waited_s else 0.0
+        self.communicated(client, spent - waited)
+
+    def waited(self, client: Integer, since: Number) -> None:
+        """Note that a client waited at the server until now."""
+        waited = self._times.present_s(client, since, self._clock.now)
+        if waited > 0.0:
+            self._waited_s[client] = self._waited_s.get(client, 0.0) + waited

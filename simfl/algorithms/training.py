@@ -129,6 +129,14 @@ class Training:
         """Average number of examples of an update."""
         return self.update_examples or self.batch_size
 
+    def epochs(self, updates: int) -> Number:
+        """Return passes over all clients' examples, by nominal sizes; the mean over tasks."""
+        return self.examples_per_update * updates / (self.num_examples * self.tasks)
+
+    def updates_in(self, epochs: Number) -> Number:
+        """Return the number of updates in `epochs` passes."""
+        return epochs * self.num_examples * self.tasks / self.examples_per_update
+
     def each_noise_std(self) -> list[Number]:
         """Return the standard deviation of each client's noise, [K]."""
         std = self.noise_std

@@ -16,7 +16,7 @@ MOST_GROUPS, MOST_NAMED = 4, 5
 def last_update(stop: Stop, algorithm: Algorithm) -> int:
     """Return the number of updates at which the run ends; `NEVER` for none."""
     ends = [float(stop.updates)] if stop.updates is not None else []
-    ends += [algorithm.updates_after(stop.epochs)] if stop.epochs is not None else []
+    ends += [algorithm.marks.updates_in(stop.epochs)] if stop.epochs is not None else []
     return math.ceil(min(ends) - 1e-9) if ends else NEVER
 
 
@@ -24,7 +24,7 @@ def ended_by(stop: Stop, algorithm: Algorithm) -> str | None:
     """Return the reason to end at this number of updates; None to go on."""
     if stop.updates is not None and algorithm.updates >= stop.updates:
         return "updates"
-    if stop.epochs is not None and algorithm.epochs >= stop.epochs * (1 - 1e-6):
+    if stop.epochs is not None and algorithm.marks.epochs(algorithm.updates) >= stop.epochs * (1 - 1e-6):
         return "epochs"
     return algorithm.ending if algorithm.marks.ends else None
 

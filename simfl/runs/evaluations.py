@@ -66,7 +66,7 @@ class Evaluations:
         taken = {
             "time_s": now,
             "updates": algorithm.updates,
-            "epochs": algorithm.epochs,
+            "epochs": algorithm.marks.epochs(algorithm.updates),
             "rounds": algorithm.rounds,
             "bytes_sent": network.bytes_sent,
             "messages": network.messages,
@@ -169,7 +169,7 @@ class Schedule:
         every = self._context.setup.scenario.evaluate.every
         if every.updates is not None:
             return float(number * every.updates)
-        return None if every.epochs is None else self._context.algorithm.updates_after(number * every.epochs)
+        return None if every.epochs is None else self._context.algorithm.marks.updates_in(number * every.epochs)
 
     def _next_mark(self) -> int:
         """Return the number of updates at which to evaluate, or end, next."""

@@ -65,7 +65,7 @@ class Reporter:
             Progress(
                 time_s=clock.now,
                 updates=algorithm.updates,
-                epochs=algorithm.epochs,
+                epochs=algorithm.marks.epochs(algorithm.updates),
                 accuracy=self._accuracy,
                 fraction=min(1.0, fraction),
                 wall_s=wall_s,

@@ -205,7 +205,7 @@ class Simulation(Context):
 
     def _count_owed(self) -> None:
         """Count a release that messages under way may still show."""
-        if (count := self.algorithm.owed()) is not None:
+        if (count := self.algorithm.budgets.owed()) is not None:
             count()
 
     def settle(self, failure: SimflError | None = None) -> SimflError | None:

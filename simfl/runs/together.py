@@ -194,7 +194,7 @@ class Group:
             while clock.paused and not (clock.interrupted or clock.stopped):
                 clock.paused = False
                 leaving = [member for member in self._playing if member.status != "running"]
-                if self.algorithm.owed() and 0 < len(leaving) < len(self._playing):
+                if self.algorithm.budgets.owed() and 0 < len(leaving) < len(self._playing):
                     raise RunError("a run ends, and others go on, while a secure sum is being unmasked")
                 for member in leaving:
                     member.finish()

@@ -179,7 +179,7 @@ def test_a_group_is_given_up_if_one_run_ends_while_a_secure_sum_is_unmasked(tmp_
 
     def settle(self, client, answered):
         usual(self, client, answered)
-        if groups and groups[0].algorithm.owed():
+        if groups and groups[0].algorithm.budgets.owed():
             groups[0].members[0].end("diverged", "for a test")
 
     monkeypatch.setattr(Answers, "settle", settle)

@@ -45,6 +45,7 @@ from typing import Any, ClassVar
 
 import simpy
 
+from simfl.algorithms.base import Marks
 from simfl.algorithms.server import ServerAlgorithm
 from simfl.papers.async_fl.aggregators import Aggregators, Bundle, Part
 from simfl.papers.async_fl.round_sizes import Gate, RoundsGate, RoundSizes, check_gate, check_size
@@ -103,6 +104,10 @@ class AsyncFL(ServerAlgorithm):
         super().set_up()
         count, training = self.num_clients, self.training
         self._total = training.num_examples
+        self.marks = Marks(  # epochs are counted by the sizes s_{i,c}
+            lambda updates: self.gradients / self._total,
+            lambda epochs: float(count * self.sizes.rounds_for(epochs * self._total)),
+        )
         if training.allowances is not None:
             self.budgets.leave_to(self._affords)
         self.sizes = sizes or RoundSizes(
@@ -120,7 +125,7 @@ class AsyncFL(ServerAlgorithm):
         self.tree = Aggregators(
             self.world.network, self.tape, self.server, aggregators, count, self._update_bytes,
             training.model_bytes + HEADER_BYTES, self._expected,
-            lambda bundle: self._turn_to(lambda: self.apply(bundle)),
+            lambda bundle: self.service.process(lambda: self.apply(bundle)),
         )  # fmt: skip
         self.complete = 0  # k, the rounds that the server has from all participating clients
         self.applied_in: dict[int, set[int]] = {}  # H: incomplete round -> clients whose updates are applied
@@ -173,15 +178,6 @@ class AsyncFL(ServerAlgorithm):
 
     def _past_last(self, i: int) -> bool:
         return self.last_round is not None and i >= self.last_round
-
-    @property
-    def epochs(self) -> float:
-        """Passes over all clients' examples so far, counted by the sizes s_{i,c}."""
-        return self.gradients / self._total
-
-    def updates_after(self, epochs: float) -> float:
-        """Return the number of updates in the rounds that these epochs take."""
-        return float(self.num_clients * self.sizes.rounds_for(epochs * self._total))
 
     def step_at(self, i: int) -> float:
         """Return eta_i of round i, the schedule's at t = S_i gradients or a share of them."""
@@ -259,7 +255,7 @@ class AsyncFL(ServerAlgorithm):
 
         if client not in self._left:
             self._left.add(client)
-            self.when_up(go_on)
+            self.service.when_up(go_on)
 
     # -- clients -------------------------------------------------------------------------------
 

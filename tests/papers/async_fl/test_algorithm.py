@@ -297,8 +297,8 @@ def test_run_ends_after_its_last_round():
     assert algorithm.complete == algorithm.rounds == 28
     assert len(rows) == 28 * 5
     assert algorithm.gradients == sum(row[5] for row in rows) == 50 * 28 * 29 // 2
-    assert algorithm.epochs == pytest.approx(algorithm.gradients / 25000)
-    assert algorithm.updates_after(20000 / 25000) == 28 * 5
+    assert algorithm.marks.epochs(algorithm.updates) == pytest.approx(algorithm.gradients / 25000)
+    assert algorithm.marks.updates_in(20000 / 25000) == 28 * 5
 
 
 def test_gate_that_blocks_all_clients_is_an_error():
