@@ -72,7 +72,7 @@ MOST_GUESTS = 3
 WEIGHTS = {
     "": 1208,
     "accounts": 3432,
-    "algorithms": 10025,
+    "algorithms": 10109,
     "assembly": 4273,
     "attacks": 4745,
     "bench": 1344,
@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5278,
     "world": 5376,
 }
-MOST_LINES = {"core": 59509, "all": 90913, "tests": 64319}
+MOST_LINES = {"core": 59593, "all": 90997, "tests": 64320}
 
 
 @dataclass(frozen=True)
@@ -260,14 +260,14 @@ def test_no_room_is_heavier_than_the_table_of_weights_says():
 
 #: What acts on sums, and on messages and steps, as attributes of training or of an algorithm.
 ON_SUMS = {
-    "adaptive", "aggregation", "allowances", "attack", "cohorts", "gate", "hostility", "norm", "protocol", "rule",
-    "secure_sum", "strategy", "with_noise",
+    "adaptive", "aggregation", "allowances", "attack", "cohorts", "gate", "gated", "hostility", "norm", "protocol",
+    "rule", "secure_sum", "strategy", "with_noise",
 }  # fmt: skip
-ON_MESSAGES = {"compression", "memories", "memory", "optimizer", "scheme", "server_optimizer", "witness"}
+ON_MESSAGES = {"compression", "linear", "memories", "memory", "optimizer", "scheme", "server_optimizer", "witness"}
 #: Where these stand beside the seams: in the plan of training, and where the seams are made of it.
 SEAMS = {
-    "aggregation", "channel", "cohorts", "disclosure", "mixing", "optimizers", "pairing", "pushing", "secure_sums",
-    "steps", "sums",
+    "admission", "aggregation", "channel", "cohorts", "disclosure", "mixing", "optimizers", "pairing", "pushing",
+    "secure_sums", "steps", "sum_noise", "sums",
 }  # fmt: skip
 KNOW = {"base", "batches", "server", "training"}
 
@@ -295,7 +295,6 @@ LARGE = {
     "Tape": (837, 41),
     "Executor": (522, 35),
     "Ledger": (452, 43),
-    "Cohorts": (249, 27),
 }
 
 

@@ -84,20 +84,19 @@ class AsyncLocalSgd(LocalRounds):
             return
         weight = update.weight / (1 + update.staleness) ** self.staleness_exponent
         before = self.server_model
-        self.sum.join(update.client)
+        self.admission.join(update.client)
         terms, _, noise_std = self.sum.release(before, [Part(update.client, update.change)], 1.0)
         change = self.tape.combine(*terms)
         self.server_model = self.step(before, change, weight)
         self.applied()
-        if not self.step.momentum:
-            self.sum.shown(self.server_model, ((1.0, before),), self.step.share_of(weight))
+        self.sum.shown(self.server_model, self.step.known(before), self.step.share_of(weight))
         self.updated(update.client, update.staleness, update.examples, update.step_size, noise_std=noise_std[0])
         self._applied.append(update)
         if self.grace_s and len(self._applied) == 1:
             self._closes_s = self.clock.now + self.grace_s
             self.clock.call_at(self._closes_s, self._close_if_over)
         self._close_if_over()
-        self.sum.let_in()
+        self.admission.let_in()
 
     def _close_if_over(self) -> None:
         """Hand out the model if no computation that ends within the grace is left."""

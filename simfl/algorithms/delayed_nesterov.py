@@ -12,6 +12,8 @@ changes in between.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simfl.tape import Model, Tape
 from simfl.tape.recording import Round
 
@@ -34,6 +36,10 @@ class DelayedNesterov:
     def share_of(self, weight: float) -> float:
         """Return the factor of a change in the model, without momentum."""
         return self.step * weight / self.every
+
+    def known(self, model: Model) -> Sequence[tuple[float, Model]]:
+        """Return what the result has beside `share_of` times a change; nothing with momentum."""
+        return () if self.momentum else ((1.0, model),)
 
     def __call__(self, model: Model, change: Model | Round, weight: float = 1.0) -> Model:
         """Return the model after the step of one change."""

@@ -97,7 +97,7 @@ class FedAsync(LocalRounds):
         if self.refused(update):
             return
         share, before = self.mixing * self.weighting(update.staleness) * update.weight, self.server_model
-        self.sum.join(update.client)
+        self.admission.join(update.client)
         terms, _, noise_std = self.sum.model_of(before, update.model, Part(update.client, update.change))
         kept, mixed = (_ONE - share, before), ((share * part, model) for part, model in terms)
         self.server_model = self.tape.apply(kept, *mixed)
@@ -105,4 +105,4 @@ class FedAsync(LocalRounds):
         self.applied()
         self.updated(update.client, update.staleness, update.examples, update.step_size, noise_std=noise_std[0])
         self.hand_out(update.client, update.came)
-        self.sum.let_in()
+        self.admission.let_in()

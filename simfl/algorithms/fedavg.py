@@ -120,7 +120,7 @@ class FedAvg(ServerAlgorithm):
                     return  # all clients have left or spent their privacy budgets
                 yield coming
                 continue
-            cohort = self.sum.choose(candidates, self._cohort_size(members), lambda: self._choice.next(0))
+            cohort = self.admission.choose(candidates, self._cohort_size(members), lambda: self._choice.next(0))
             yield from self._round(cohort)
 
     def _cohort_size(self, members: Sequence[int]) -> int:
@@ -168,8 +168,8 @@ class FedAvg(ServerAlgorithm):
         """Step along the mean of the changes that came."""
         came, before = [], self.server_model
         for client in sorted(this.came):
-            if self.sum.affords(client):
-                self.sum.join(client)
+            if self.admission.affords(client):
+                self.admission.join(client)
                 came.append(client)
             else:
                 self.client_dropped[client] += 1
@@ -177,8 +177,7 @@ class FedAvg(ServerAlgorithm):
         factor = self.server_descent.factor(self.server_step)
         terms = self._terms(this, [(factor * c / released.total, change) for c, change in released.terms])
         self.server_model = self.server_descent.by(before, terms, self.server_step)
-        if self.server_descent.linear:
-            self.sum.shown(self.server_model, ((1.0, before),), factor / released.total)
+        self.sum.shown(self.server_model, self.server_descent.known(before), factor / released.total)
         merged(self.world.network, self.server, self.server_model)
         self.round_num += 1
         with self.together():
@@ -280,7 +279,7 @@ class Presence:
     """Which clients a server may choose for a round, and when others come.
 
     Args:
-        server: has the clients' budgets and its sum.
+        server: has the clients' budgets and admission.
     """
 
     def __init__(self, server: ServerAlgorithm) -> None:
@@ -292,7 +291,7 @@ class Presence:
     def free(self, members: Sequence[int]) -> list[int]:
         """Return the members that could take part in a round that starts now."""
         server, world, spent = self._server, self._world, self._server.budgets.spent
-        free = [k for k in members if k not in self._busy and not spent(k) and not server.sum.shuts(k)]
+        free = [k for k in members if k not in self._busy and not spent(k) and not server.admission.shuts(k)]
         if world.availability.trivial and not world.network.links.cuts:
             return free
         now = server.clock.now

@@ -33,10 +33,12 @@ from typing import ClassVar
 
 from mypy_extensions import mypyc_attr
 
+from simfl.algorithms.admission import Participation
 from simfl.algorithms.disclosure import merged
 from simfl.algorithms.local_rounds import LocalRounds, Update
 from simfl.algorithms.sums import LastNoise, Part, Released
 from simfl.compiled import Integer, Number
+from simfl.privacy.cohorts import CohortPlan
 from simfl.tape.recording import Model
 
 
@@ -83,9 +85,11 @@ class FedBuff(LocalRounds):
         super().set_up(steps, concurrency)
         self.take_rule(self.num_clients)
         if noise == "server":
-            self.sum = LastNoise(self, self.batches.noise_scale[0])
+            scale = self.batches.noise_scale[0]
+            self.admission = users = Participation(self, CohortPlan(scale))
+            self.sum = LastNoise(self, scale, users)
             self.batches.silence()
-            self.budgets.leave_to(self.sum.affords)
+            self.budgets.leave_to(users.affords)
 
     # -- the server ----------------------------------------------------------------------------
 
@@ -97,20 +101,20 @@ class FedBuff(LocalRounds):
         if answered:
             self.hand_out(update.client, update.came)
         self.buffer.append(update)
-        self.sum.join(update.client)
+        self.admission.join(update.client)
         if len(self.buffer) == self.buffer_size:
             self.gathering.gather(self.buffer, self.step, self._empty)
         elif self.waiting:
             self._step_if_alone()
         if not (self.waiting or answered):
             self.hand_out(update.client, update.came)
-            if self.sum.gated:
+            if self.admission.holds_back:
                 self._step_if_alone()
 
     def forget(self, client: int) -> None:
         """Stop expecting an update; step if no client is left to fill the buffer."""
         super().forget(client)
-        if self.waiting or self.sum.gated:
+        if self.waiting or self.admission.holds_back:
             self._step_if_alone()
 
     def _step_if_alone(self) -> None:
@@ -124,7 +128,7 @@ class FedBuff(LocalRounds):
             self.client_dropped[update.client] += 1
             if self.waiting and not self.gathering.hopeless(range(self.num_clients)):
                 self._answer(update)
-        self.sum.let_in()
+        self.admission.let_in()
 
     def _answer(self, update: Update) -> None:
         """Hand out the model to a client that has waited for it."""
@@ -150,7 +154,7 @@ class FedBuff(LocalRounds):
         if self.waiting:
             for update in buffer:
                 self._answer(update)
-        self.sum.let_in()
+        self.admission.let_in()
 
     def calibrated(self, parts: list[Part]) -> list[Part]:
         """Return what is summed instead of the updates; by default the updates."""
@@ -162,8 +166,7 @@ class FedBuff(LocalRounds):
         before, factor = self.server_model, self.server_descent.factor(self.server_step) / released.total
         terms = [(factor * c, change) for c, change in released.terms]
         stepped = self.server_descent.by(before, terms, self.server_step)
-        if self.server_descent.linear:
-            self.sum.shown(stepped, ((1.0, before),), factor)
+        self.sum.shown(stepped, self.server_descent.known(before), factor)
         return stepped
 
     def version_after(self, updates: int) -> int:

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 import simpy
 
+from simfl.algorithms.admission import Admission, Owner
 from simfl.algorithms.budgets import Budgets
 from simfl.algorithms.service import Service
-from simfl.algorithms.sums import Owner, Sum
+from simfl.algorithms.sums import Sum
 from simfl.algorithms.times import Exchanges, Times
 from simfl.compiled import Number
 from simfl.tape import Gradient, Model
@@ -29,6 +30,7 @@ class Server(Owner, Protocol):
     world: World
     clock: Clock
     sum: Sum
+    admission: Admission
     times: Times
     budgets: Budgets
     service: Service

@@ -103,7 +103,7 @@ class LocalRounds(AsyncServerAlgorithm):
     def hand_out(self, client: int, came: simpy.Event | None = None) -> simpy.Event:
         """Send a client the model as soon as it is chosen and may read."""
         self._training.discard(client)
-        if self.sum.holds(client):
+        if self.admission.holds(client):
             return self._hold(client, self.clock.event() if came is None else came)
         if self.concurrency >= self.num_clients:
             return super().hand_out(client, came)
@@ -120,14 +120,14 @@ class LocalRounds(AsyncServerAlgorithm):
             self.exchanges.waited(client, since)
             self.hand_out(client, arrived)
 
-        self.sum.hold(client, go_on)
+        self.admission.hold(client, go_on)
         if self._ready:
             self._choose_soon()
         return arrived
 
     def refused(self, update: Update) -> bool:
         """Drop an update that may not be in the next release; return whether it was."""
-        if update.weight != 0.0 and self.sum.admits(update.client):
+        if update.weight != 0.0 and self.admission.admits(update.client):
             return False
         self.drop(update)
         return True

@@ -141,7 +141,7 @@ class ServerOptimizer(ServerDescent):
 
     def __init__(self, tape: Tape, descent: Descent, in_order: bool, optimizer: Optimizer) -> None:
         super().__init__(tape, descent, in_order)
-        self._optimizer, self.linear = optimizer, False
+        self._optimizer = optimizer
 
     def step(self, model: Model, gradient: Gradient, step_size: float) -> Model:
         """Return the model after a step along a client's gradient."""
@@ -150,6 +150,10 @@ class ServerOptimizer(ServerDescent):
     def along(self, model: Model, terms: Terms, step_size: float) -> Model:
         """Return the model after a step; `terms` add up to the gradient."""
         return self._optimizer.along(0, model, terms, step_size)
+
+    def known(self, model: Model) -> Terms:
+        """Return nothing: a step is a function of the state, too."""
+        return ()
 
     def factor(self, step_size: float) -> float:
         """Return 1: the optimizer has the step size."""

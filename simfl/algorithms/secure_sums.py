@@ -133,7 +133,7 @@ class SecureSums(Gathering):
         server = self._server
 
         def comes(k: int) -> bool:
-            out = server.budgets.spent(k) or server.sum.shuts(k)
+            out = server.budgets.spent(k) or server.admission.shuts(k)
             return not out and not math.isinf(server.world.meets_s(k, (k, server.server)))
 
         return sum(map(comes, clients)) < self.protocol.threshold
@@ -144,7 +144,7 @@ class SecureSums(Gathering):
         if not self.hopeless(range(self._server.num_clients)):
             return ""
         said = f"fewer than {self.protocol.threshold} clients are left for a secure sum"
-        return said + ", as participation allows" * self._server.sum.gated
+        return said + ", as participation allows" * self._server.admission.holds_back
 
     def work_s(self, client: int) -> float:
         """Return how long a client computes before it says that it has an update."""

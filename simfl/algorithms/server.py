@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import simpy
 from mypy_extensions import mypyc_attr
 
+from simfl.algorithms.admission import Admission, Participation
 from simfl.algorithms.base import Algorithm, OnUpdate
 from simfl.algorithms.channel import Channel, CompressedChannel
 from simfl.algorithms.cohorts import Cohorts
@@ -82,11 +83,12 @@ class ServerAlgorithm(Algorithm):
             optimizer = Optimizer(self.tape, training, training.server_optimizer, chain=True)
             self.server_descent = ServerOptimizer(self.tape, self.descent, self.in_order, optimizer)
         plan, protocol, compression = training.cohorts, training.secure_sum, training.compression
-        #: What the server makes of updates, and how they come to it.
-        self.sum = Sum(self)
+        #: Whose updates may be in a release, what the server makes of them, and how they come to it.
+        self.admission, self.sum = Admission(), Sum(self)
         if plan is not None:
-            self.sum = Cohorts(self, plan)
-            self.budgets.leave_to(self.sum.affords)
+            self.admission = users = Participation(self, plan)
+            self.sum = Cohorts(self, plan, users)
+            self.budgets.leave_to(users.affords)
         self.gathering: Gathering = Gathering(self) if protocol is None else self.secure_sums(self, protocol)
         self.budgets.owed = self.gathering.owed
         self.exchanges = Exchanges(self.clock, self.times, self.gathering.spent_s)

@@ -137,8 +137,6 @@ class ServerDescent:
 
     def __init__(self, tape: Tape, descent: Descent, in_order: bool) -> None:
         self._tape, self._descent, self._in_order = tape, descent, in_order
-        #: Whether a step is a linear combination of the model and what came.
-        self.linear = True
 
     def step(self, model: Model, gradient: Gradient, step_size: Number) -> Model:
         """Return the model after a step along a client's gradient."""
@@ -147,6 +145,10 @@ class ServerDescent:
     def along(self, model: Model, terms: Terms, step_size: Number) -> Model:
         """Return the model after a step; `terms` add up to the gradient."""
         return self._tape.apply((1.0, model), *((-step_size * coef, value) for coef, value in terms))
+
+    def known(self, model: Model) -> Terms:
+        """Return what the result of `by` has beside its terms; nothing if it is no sum of both."""
+        return ((1.0, model),)
 
     def factor(self, step_size: Number) -> Number:
         """Return the factor of the terms of a mean change that `by` takes."""

@@ -11,29 +11,13 @@ An algorithm says which updates are in a release and how much each of them count
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
+from simfl.algorithms.admission import Owner, Participation
 from simfl.algorithms.aggregation import Aggregation, Message, Weighted
-from simfl.algorithms.base import Marks
 from simfl.algorithms.steps import Descent
-from simfl.algorithms.training import Training
-from simfl.privacy.releases import Releases
 from simfl.tape import Gradient, Model, Tape
-
-
-class Owner(Protocol):
-    """What a sum needs of `simfl.algorithms.server.ServerAlgorithm`."""
-
-    tape: Tape
-    training: Training
-    releases: Releases
-    num_clients: int
-    client_early: list[int]
-    server: int
-    marks: Marks
-    updates: int
 
 
 class Part(NamedTuple):
@@ -77,10 +61,6 @@ class Sum:
 
     #: Whether releases are counted by the sum. Otherwise each update is a release of its own.
     counts: ClassVar[bool] = False
-    #: Whether a client's update may have to wait until others were in a release.
-    gated: bool = False
-    #: The clipping norm of the next release in every entry, if it follows from data.
-    norm: Model | None = None
     #: Whether it must be told each update, and not their sum alone.
     reads_each: bool = False
 
@@ -93,44 +73,10 @@ class Sum:
         """Why there will be no further release; empty if there may be one."""
         return ""
 
-    # -- who may be in a release ---------------------------------------------------------------
-
-    def affords(self, client: int) -> bool:
-        """Whether one more update in the next release keeps the client's budget."""
-        return True
-
-    def admits(self, client: int) -> bool:
-        """Whether an update that came may be in the next release."""
-        return True
-
-    def shuts(self, client: int) -> bool:
-        """Whether the client may be in no release before others are made."""
-        return False
-
-    def holds(self, client: int) -> bool:
-        """Whether the client must wait before it reads the model; `hold` calls it then."""
-        return False
-
-    def hold(self, client: int, call: Callable[[], None]) -> None:
-        """Call when the client may go on: at once, since none has to wait."""
-        call()
-
-    def let_in(self) -> None:
-        """Call those who may be in the next release."""
-
-    def choose(self, candidates: list[int], size: int, draw: Callable[[], float]) -> list[int]:
-        """Draw up to `size` clients for a release; `draw` returns a number in [0, 1)."""
-        cohort: list[int] = []
-        while candidates and len(cohort) < size:
-            cohort.append(candidates.pop(int(draw() * len(candidates))))
-            candidates = self.apart(candidates, cohort[-1])
-        return sorted(cohort)
-
-    def apart(self, candidates: list[int], client: int) -> list[int]:
-        """Return the candidates that may be in a release beside a client."""
-        return candidates
-
-    # -- releases ------------------------------------------------------------------------------
+    @property
+    def norm(self) -> Model | None:
+        """The clipping norm of the next release in every entry, if it follows from data."""
+        return None
 
     @property
     def of_none(self) -> bool:
@@ -140,9 +86,6 @@ class Sum:
     def sent(self, change: Gradient) -> None:
         """Count an update in flight, whether the server uses it or not."""
         self._tape.release(change)
-
-    def join(self, client: int) -> None:
-        """Note that an update will be in the next release."""
 
     def release(self, model: Model, parts: Sequence[Part], planned: float) -> Released:
         """Return the release of updates.
@@ -165,7 +108,7 @@ class Sum:
         return Released([(1.0, read), *terms], total, noise_std)
 
     def shown(self, model: Model, known: Sequence[tuple[float, Any]], factor: float) -> None:
-        """Note the model that the last release led to: known terms and factor * sum."""
+        """Note the model that the last release led to: known terms and factor * sum; no terms if it is no sum."""
 
     def aborted(self, shown: Shown) -> None:
         """Forget the updates in the next release: it is not made."""
@@ -226,35 +169,27 @@ class LastNoise(Sum):
     """A sum with noise of a given scale, which is drawn with its last update.
 
     Weights are at most 1, so m updates of one client move the sum by at most m C: they are accounted as m^2 releases.
+
+    Args:
+        users: those in the next release.
     """
 
     counts = True
 
-    def __init__(self, server: Owner, noise_scale: float) -> None:
+    def __init__(self, server: Owner, noise_scale: float, users: Participation) -> None:
         super().__init__(server)
-        self._noise_scale, self._allowances = noise_scale, server.training.allowances
-        self._next: Counter[int] = Counter()
-
-    def affords(self, client: int) -> bool:
-        """Whether another update in this sum keeps the client's budget."""
-        if self._allowances is None:
-            return True
-        return self._server.releases.counts[client] + (self._next[client] + 1) ** 2 <= self._allowances[client]
+        self._noise_scale, self._users = noise_scale, users
 
     def sent(self, change: Gradient) -> None:
         """Count nothing: the sum is what is released."""
 
-    def join(self, client: int) -> None:
-        """Note that an update will be in the next release."""
-        self._next[client] += 1
-
     def release(self, model: Model, parts: Sequence[Part], planned: float) -> Released:
         """Return the sum with its noise."""
-        self._next.clear()
+        self._users.close()
         terms, total, noise_std = super().release(model, parts, planned)
         noise_std[-1] = self._noise_scale
         return Released(self._tape.with_noise(terms, self._noise_scale), total, noise_std)
 
     def aborted(self, shown: Shown) -> None:
         """Forget the updates in the next release."""
-        self._next.clear()
+        self._users.abort()

@@ -68,7 +68,7 @@ def run(name, monkeypatch, z=1.0, count_noise=0.8, quantile=0.4):
         assert lab.tape.releases.refusal is None
         assert sum(lab.tape.releases.counts) == sum(count**2 for users in sums for count in users.values())
         assert not lab.tape.releases.others, "sum and count together cost what z costs"
-        assert math.isnan(algorithm.sum.noise_std(3))
+        assert math.isnan(algorithm.sum.noise.std(3))
         models = lab.tape.values(models).astype(float)
         norms = lab.tape.values(released).astype(float)
     assert (norms == norms[:, :1]).all()

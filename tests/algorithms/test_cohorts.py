@@ -53,7 +53,7 @@ def test_fedavg_divides_a_sum_by_a_fixed_number(norm):
     """Without noise it is a plain loop in float64; the divisor is q K, whoever was drawn."""
     plan = CohortPlan(0.0, 0.5, 12, None)
     problem, w, model, algorithm, _, cohorts = run("fedavg", plan, norm=norm, until=1e3, weighting="uniform")
-    assert len(cohorts) == 12 == algorithm.sum.number
+    assert len(cohorts) == 12 == algorithm.admission.number
     assert len(set(map(len, cohorts))) > 2, "the number of users in a cohort changes"
     draws = [0] * USERS
     for members in cohorts:

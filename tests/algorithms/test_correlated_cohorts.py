@@ -64,7 +64,7 @@ def test_a_models_noise_is_that_of_the_strategy(name, kind, options, factor):
     """The sum over releases of the matrix's rows, with the normals that the seed names."""
     strategy = STRATEGIES[name]
     noise, key, algorithm, rows = run(kind, strategy, **options)
-    assert algorithm.sum.number == MADE
+    assert algorithm.admission.number == MADE
     matrix = strategy.matrix(MADE)
     draws = jax.vmap(lambda draw: gaussian(key, np.int32(0), draw, len(noise)))
     normals = np.asarray(draws(NOISE_DRAWS + np.arange(matrix.shape[1], dtype=np.int32)))

@@ -143,7 +143,7 @@ def test_noise_is_drawn_once_for_each_sum_whatever_states_users_keep(kind, optio
 
 def test_a_kept_state_does_not_hide_an_update_without_noise(monkeypatch):
     """As in a server with a defect: an update that is computed before it is used still counts."""
-    monkeypatch.setattr("simfl.algorithms.cohorts.Cohorts._noised", lambda self, model, terms: list(terms))
+    monkeypatch.setattr("simfl.algorithms.sum_noise.SumNoise.added", lambda self, model, updates: updates)
     with pytest.raises(AssertionError, match="without noise"):
         run("async_local_sgd", CohortPlan(0.8), updates=2)
 

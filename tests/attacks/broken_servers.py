@@ -8,8 +8,10 @@ from unittest import mock
 
 import numpy as np
 
-from simfl.algorithms import cohorts
+from simfl.algorithms import sum_noise
+from simfl.algorithms.admission import Participation
 from simfl.algorithms.cohorts import Cohorts
+from simfl.algorithms.sum_noise import CorrelatedNoise
 from simfl.attacks.users import UserAudit
 from simfl.privacy.cohorts import CohortPlan, CohortTally
 from simfl.privacy.distributed import GridSum, Part
@@ -101,7 +103,7 @@ def chosen_by(choose):
         def instead(self, candidates, size, draw):
             return choose(sorted(candidates), self.number, size)
 
-        with mock.patch.object(Cohorts, "choose", instead):
+        with mock.patch.object(Participation, "choose", instead):
             yield
 
     return broken
@@ -140,10 +142,10 @@ def uncorrelated(audit):
     """Draw the noise of each release afresh, with the deviation that correlated noise has."""
 
     def noises(self, strategy):
-        for std in strategy.deviations(self.plan.releases):
-            yield self._tape.combine((1.0, self._tape.noise(self._model, std * self.plan.noise_scale)))
+        for std in strategy.deviations(self._plan.releases):
+            yield self._tape.combine((1.0, self._tape.noise(self._model, std * self._plan.noise_scale)))
 
-    with mock.patch.object(Cohorts, "_correlated", noises):
+    with mock.patch.object(CorrelatedNoise, "_correlated", noises):
         yield
 
 
@@ -174,9 +176,9 @@ def twice(audit):
 def ungated(audit):
     """Ignore the rule of participation."""
     with (
-        mock.patch.object(Cohorts, "admits", lambda self, user: not self.over),
-        mock.patch.object(Cohorts, "holds", return_value=False),
-        mock.patch.object(Cohorts, "opens", return_value=0),
+        mock.patch.object(Participation, "admits", lambda self, user: not self.over),
+        mock.patch.object(Participation, "holds", return_value=False),
+        mock.patch.object(Participation, "opens", return_value=0),
     ):
         yield
 
@@ -195,24 +197,24 @@ def divided_by_those_who_came(audit):
 
 def unclipped_sums(audit):
     """Leave the clip to the adaptive norm out."""
-    whole = cohorts.adapted_sum
+    whole = sum_noise.adapted_sum
 
     def wrong(rows, given):
         with mock.patch("simfl.privacy.adaptive.clipping_factor", return_value=1.0):
             return whole(rows, given)
 
-    return mock.patch.object(cohorts, "adapted_sum", wrong)
+    return mock.patch.object(sum_noise, "adapted_sum", wrong)
 
 
 def noise_of_the_first_norm(audit):
     """Add noise in units of the first norm, while the norm grows."""
-    whole = cohorts.adapted_sum
+    whole = sum_noise.adapted_sum
 
     def wrong(rows, given):
         total, norm = whole(rows, given)
         return total + (ADAPTIVE["start"] - rows[0, 0]) * rows[1], norm
 
-    return mock.patch.object(cohorts, "adapted_sum", wrong)
+    return mock.patch.object(sum_noise, "adapted_sum", wrong)
 
 
 #: Servers that are also audited with half of their noise.

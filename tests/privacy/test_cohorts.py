@@ -195,7 +195,7 @@ def test_the_account_has_every_user_of_every_sum(name, owners, fault):
     """All clients of a user count as one."""
     tape, ledger, rows, algorithm = run(name, fault, users=None if owners is not OWNERS else OWNERS)
     releases = algorithm.releases
-    assert len(tape.sums) == releases.cohorts == algorithm.sum.number >= 10
+    assert len(tape.sums) == releases.cohorts == algorithm.admission.number >= 10
     assert [members for *_, members in rows] == [dict(members) for members, _ in tape.sums], "tables name clients"
     adaptive = ledger.plan.adaptive
     expected = 2.0 if adaptive is None else adaptive.noise_on_sum(2.0)
@@ -239,7 +239,7 @@ def test_a_draw_does_not_depend_on_who_was_drawn_before():
 
 def test_an_update_that_is_used_without_noise_ends_the_account(monkeypatch):
     """As in an algorithm with a defect: the server leaves the noise out."""
-    monkeypatch.setattr("simfl.algorithms.cohorts.Cohorts._noised", lambda self, model, terms: list(terms))
+    monkeypatch.setattr("simfl.algorithms.sum_noise.SumNoise.added", lambda self, model, updates: updates)
     monkeypatch.setattr(Watched, "_record", Tape._record)
     _, ledger, _, algorithm = run("fedbuff", "none")
     assert "without noise" in algorithm.releases.refusal
@@ -300,7 +300,7 @@ def test_a_buffer_is_released_if_all_others_wait_at_the_gate():
     tape, _, _, algorithm = run("fedbuff", "churn", gate=Gate(4), until=1.0)
     sizes = [sum(members.values()) for members, _ in tape.sums]
     assert max(sizes) == 3
-    assert algorithm.sum.number == len(sizes) > 10
+    assert algorithm.admission.number == len(sizes) > 10
 
 
 @pytest.mark.slow

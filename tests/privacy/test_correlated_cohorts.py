@@ -176,7 +176,7 @@ def test_the_rules_of_the_gate_do_not_end_the_account():
 
 
 def test_a_gate_that_does_not_hold_users_back_is_noticed(monkeypatch):
-    monkeypatch.setattr("simfl.algorithms.cohorts.Cohorts.opens", lambda self, user: 0)
+    monkeypatch.setattr("simfl.algorithms.admission.Participation.opens", lambda self, user: 0)
     _, ledger, _, algorithm = correlated("fedbuff", "none", Tree(), Gate(3))
     assert "in releases" in algorithm.releases.refusal
     assert np.isnan(ledger.final_epsilon(algorithm.releases)).all()

@@ -138,7 +138,7 @@ def test_only_the_group_on_turn_is_drawn_whatever_faults_do(name, fault):
 def test_a_draw_out_of_turn_ends_the_account(monkeypatch):
     """As in a server with a defect: the gate and the count of releases notice."""
     monkeypatch.setattr(CohortPlan, "has_turn", lambda self, user, number: True)
-    monkeypatch.setattr("simfl.algorithms.cohorts.Cohorts.opens", lambda self, client: 0)
+    monkeypatch.setattr("simfl.algorithms.admission.Participation.opens", lambda self, client: 0)
     options = {"groups": THREE, "gate": Gate(3), "rate": 0.5, "strategy": square_root(3), "releases": 24}
     _, ledger, _, algorithm = run("fedavg, drawn", "none", ledger_type=CorrelatedCohortLedger, **options)
     assert "in releases" in algorithm.releases.refusal
