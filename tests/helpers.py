@@ -21,6 +21,7 @@ import jax
 import numpy as np
 
 from simfl.algorithms import ALGORITHMS, Training, fedavg, k_gt, local_rounds, plexus
+from simfl.assembly.kinds import completed
 from simfl.models import build_model
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.terms import Terms
@@ -546,7 +547,7 @@ def make_algorithm(kind, world, tape, training, on_update=lambda row: None, **op
     """Return an algorithm that is not started yet, on a tape that counts releases."""
     if tape.releases is None:
         tape.releases = tally_of(training, rounds=tape.local, by_server=options.get("noise") == "server")
-    return ALGORITHMS[kind](world, tape, training, on_update, **options)
+    return completed(ALGORITHMS[kind])(world, tape, training, on_update, **options)
 
 
 def targets(count, size):

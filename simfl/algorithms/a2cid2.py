@@ -60,14 +60,13 @@ class A2CiD2(ADPSGD):
     what_travels: ClassVar[str] = "models, to one neighbor and back; the second model of a client stays there"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
 
-    def set_up(self, exchange: str = "messages", pairing: str = "auto", gradient_s: Sequence[float] = ()) -> None:
+    def set_up(self, *, exchange: str, pairing: str, gradient_s: Sequence[float] = ()) -> None:
         """Take the options.
 
         Args:
-            exchange, pairing: as of AD-PSGD.
             gradient_s: seconds of a gradient of each client on average, [K]; 1 s by default.
         """
-        super().set_up(exchange, pairing)
+        super().set_up(exchange=exchange, pairing=pairing)
         self.combines = 3.0
         each_s = list(gradient_s) or [1.0] * self.num_clients
         #: The unit of time, seconds.

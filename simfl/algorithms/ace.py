@@ -38,14 +38,8 @@ class ACE(LocalRounds):
     kind: ClassVar[str] = "ace"
     combines_per_gradient = 2.0
 
-    def set_up(self, server_step: float = 1.0, max_age: int | None = None, **options: Any) -> None:  # type: ignore[override]
-        """Take the options.
-
-        Args:
-            server_step: eta, the server's step size.
-            max_age: the largest age of an update in the mean, in steps of the server; None for any.
-            options: the options of `LocalRounds`.
-        """
+    def set_up(self, *, server_step: float, max_age: int | None, **options: Any) -> None:  # type: ignore[override]
+        """Take the options."""
         super().set_up(**options)
         self.server_step = server_step
         self.max_age = max_age

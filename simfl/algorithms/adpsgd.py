@@ -60,15 +60,8 @@ class ADPSGD(OwnUpdates):
     what_travels: ClassVar[str] = "models, to one neighbor and back; with `exchange: atomic`, links have no effect"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
 
-    def set_up(self, exchange: str = "messages", pairing: str = "auto") -> None:
-        """Take the options.
-
-        Args:
-            exchange: "messages": models travel over links while the gradient is computed; "atomic": a pair averages
-                instantly when the gradient is applied (the paper's logical view).
-            pairing: who starts exchanges: "senders", one side of a bipartite graph (the paper's appendix);
-                "everyone"; "auto": senders if the graph is bipartite.
-        """
+    def set_up(self, *, exchange: str, pairing: str) -> None:
+        """Take the options."""
         topology = self.world.topology
         split = topology.is_bipartite and self.world.changing is None
         if pairing == "senders" and not split:

@@ -58,17 +58,11 @@ class AREA(FedBuff):
     combines_per_gradient = 2.0
     answers_first: ClassVar[bool] = True
 
-    def set_up(self, buffer_size: int = 3, weighting: str = "data", **options: Any) -> None:  # type: ignore[override]
-        """Take the options.
-
-        Args:
-            buffer_size: K, the number of residuals per step.
-            weighting: "data": the steps of a client are n n_i / N times as long; "uniform": equally long.
-            options: those of FedBuff.
-        """
+    def set_up(self, *, weighting: str, **options: Any) -> None:  # type: ignore[override]
+        """Take the options."""
         sizes, count = self.training.sizes, self.num_clients
         self._lengths = (sizes * count / sizes.sum()).tolist() if weighting == "data" else [1.0] * count
-        super().set_up(buffer_size, staleness_exponent=0.0, **options)
+        super().set_up(server_step=1.0, staleness_exponent=0.0, noise="client", **options)
         self.last = Cache(self.tape, self.num_clients)
         self.last.latest = dict.fromkeys(range(self.num_clients), self.server_model)
         self.last.total = self.tape.combine((float(self.num_clients), self.server_model))

@@ -50,13 +50,8 @@ class ASYSONATA(Algorithm):
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     combines_per_gradient: ClassVar[float] = 4.0
 
-    def set_up(self, graph: str = "topology", weighting: str = "data") -> None:
-        """Take the options.
-
-        Args:
-            graph: "topology", "ring" or "exponential"; see the module's docstring.
-            weighting: "data": a client's gradient counts n_k K / N times; "uniform": once.
-        """
+    def set_up(self, *, graph: str, weighting: str) -> None:
+        """Take the options."""
         count, sizes = self.num_clients, self.training.sizes
         self.model: list[Model] = [self.tape.constant(self.training.initial)] * count
         #: b = z - g of every client.

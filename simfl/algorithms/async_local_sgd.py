@@ -40,25 +40,16 @@ class AsyncLocalSgd(LocalRounds):
 
     def set_up(  # type: ignore[override]
         self,
-        server_step: float = 0.7,
-        momentum: float = 0.9,
-        momentum_every: int | None = None,
-        momentum_share: float = 0.0,
-        staleness_exponent: float = 0.0,
-        grace: float = 0.0,
+        *,
+        server_step: float,
+        momentum: float,
+        momentum_every: int | None,
+        momentum_share: float,
+        staleness_exponent: float,
+        grace: float,
         **options: Any,
     ) -> None:
-        """Take the options.
-
-        Args:
-            server_step: lr.
-            momentum: beta in [0, 1).
-            momentum_every: N; None for the number of clients.
-            momentum_share: c in [0, 1 / N].
-            staleness_exponent: a in s(tau).
-            grace: seconds for which the server may wait after an update.
-            options: the options of `LocalRounds`.
-        """
+        """Take the options."""
         super().set_up(**options)
         every = self.num_clients if momentum_every is None else momentum_every
         self.step = DelayedNesterov(self.tape, server_step, momentum, every, momentum_share)

@@ -49,13 +49,8 @@ class AsyncSGD(InTurn):
     #: Whether the server answers each gradient when it arrives.
     answers_at_once: ClassVar[bool] = True
 
-    def set_up(self, delays: str = "world", delay_limit: float | None = None) -> None:
-        """Take the options.
-
-        Args:
-            delays: "world": delays follow from speeds and links; "cyclic": clients take turns.
-            delay_limit: c > 0, the largest product of a step size and its update's staleness; None for no limit.
-        """
+    def set_up(self, *, delays: str, delay_limit: float | None) -> None:  # type: ignore[override]
+        """Take the options."""
         super().set_up()
         self.delay_limit = delay_limit
         self.take_turns(delays == "cyclic")

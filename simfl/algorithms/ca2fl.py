@@ -37,14 +37,9 @@ class CA2FL(FedBuff):
     kind: ClassVar[str] = "ca2fl"
     combines_per_gradient = 3.0
 
-    def set_up(self, staleness_exponent: float = 0.0, **options: Any) -> None:  # type: ignore[override]
-        """Take the options of FedBuff; the cache is empty.
-
-        Args:
-            staleness_exponent: 0 in the paper, whose updates have no weight that falls with staleness.
-            options: the other options of FedBuff.
-        """
-        super().set_up(staleness_exponent=staleness_exponent, **options)
+    def set_up(self, **options: Any) -> None:
+        """Take the options of FedBuff; the cache is empty."""
+        super().set_up(**options)
         self.cache = Cache(self.tape, self.num_clients)
 
     def calibrated(self, parts: list[Part]) -> list[Part]:

@@ -57,20 +57,13 @@ class CorrectedGossip(GraphRounds):
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     combines_per_gradient: ClassVar[float] = 3.0
 
-    def set_up(
-        self,
-        mixing: str = "metropolis",
-        method: str = "exact_diffusion",
-        weighting: str = "data",
-        step_factors: Sequence[float] | None = None,
+    def set_up(  # type: ignore[override]
+        self, *, method: str, weighting: str, step_factors: Sequence[float] | None, mixing: str = "metropolis"
     ) -> None:
         """Take the options.
 
         Args:
             mixing: rule of the mixing matrix; see `Topology.mixing_matrix`.
-            method: "extra", "exact_diffusion", "nids" or "tracking".
-            weighting: "data": a client's gradient counts n_k K / N times; "uniform": once.
-            step_factors: f_k > 0, [K], factor on each client's step; None: 1. Only for "nids".
         """
         super().set_up(mixing)
         self.method = method

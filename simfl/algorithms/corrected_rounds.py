@@ -41,7 +41,7 @@ class _Corrected(FedAvg):
 
     combines_per_gradient: ClassVar[float] = 3.0
 
-    def set_up(self, **options: Any) -> None:  # type: ignore[override]
+    def set_up(self, **options: Any) -> None:
         """Take the options of FedAvg; all vectors are 0."""
         super().set_up(**options)
         self.controls = [Model((), ())] * self.num_clients
@@ -91,15 +91,13 @@ class FedDyn(_Corrected):
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
 
-    def set_up(self, alpha: float = 0.1, weighting: str = "uniform", **options: Any) -> None:  # type: ignore[override]
+    def set_up(self, *, alpha: float = 0.1, **options: Any) -> None:
         """Take the options.
 
         Args:
             alpha: weight of the pull to the server's model, > 0.
-            weighting: "uniform" in the paper.
-            options: the other options of FedAvg.
         """
-        super().set_up(weighting=weighting, **options)
+        super().set_up(**options)
         self.alpha = alpha
         self._state = Model((), ())
 
@@ -127,7 +125,7 @@ class FedNova(FedAvg):
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     partial_work: ClassVar[bool] = True
 
-    def set_up(self, mu: float = 0.0, **options: Any) -> None:  # type: ignore[override]
+    def set_up(self, mu: float = 0.0, **options: Any) -> None:
         """Take the options.
 
         Args:

@@ -79,25 +79,20 @@ class DecoupledDiLoCo(Fragmented):
 
     def set_up(  # type: ignore[override]
         self,
-        fragments: int = 24,
-        quorum: int = 1,
-        overlap_steps: float = 2.0,
-        margin: float = 0.8,
-        averaging: str = "radial",
+        *,
+        fragments: int,
+        quorum: int,
+        overlap_steps: float,
+        margin: float,
+        averaging: str,
         tensors: Sequence[tuple[int, bool]] | None = None,
         **options: Any,
     ) -> None:
         """Take the options.
 
         Args:
-            fragments: P, turns between two of a client that send the same fragment.
-            quorum: K in 1 ... number of clients.
-            overlap_steps: tau, mini-batches.
-            margin: the share of the slack that the server waits, in [0, 1].
-            averaging: "radial" or "mean".
             tensors: length of each tensor of the model, and whether it is an embedding; None: P blocks of about equal
                 sizes, each a tensor.
-            options: the options of `Fragmented`.
         """
         self.tensors = tensors
         super().set_up(fragments=fragments, **options)

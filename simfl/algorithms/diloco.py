@@ -20,7 +20,7 @@ before, or with new ones (`optimizer.state.crash`).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from simfl.algorithms.fedavg import FedAvg
 
@@ -34,14 +34,3 @@ class DiLoCo(FedAvg):
     who_waits: ClassVar[str] = "the server waits for all selected clients, or until a `deadline`"
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`), or a user, not from the server (`gaussian_cohort`)"
-
-    def set_up(  # type: ignore[override]
-        self, weighting: str = "uniform", server_step: float = 0.7, **options: Any
-    ) -> None:
-        """Take the options.
-
-        Args:
-            weighting, server_step: as in FedAvg, with the paper's defaults.
-            options: the other options of FedAvg.
-        """
-        super().set_up(weighting=weighting, server_step=server_step, **options)

@@ -39,13 +39,8 @@ class Ditto(FedAvg):
     what_is_private: ClassVar[str] = "nothing: personal models are trained without noise"
     combines_per_gradient: ClassVar[float] = 1.0
 
-    def set_up(self, personal_pull: float = 0.1, **options: Any) -> None:  # type: ignore[override]
-        """Take the options.
-
-        Args:
-            personal_pull: lambda >= 0, weight of the pull of personal models to the global one.
-            options: those of FedAvg.
-        """
+    def set_up(self, *, personal_pull: float, **options: Any) -> None:  # type: ignore[override]
+        """Take the options."""
         super().set_up(**options)
         self.pull = personal_pull
         #: v of every client.

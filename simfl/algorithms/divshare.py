@@ -44,13 +44,8 @@ class DivShare(Algorithm):
     what_travels: ClassVar[str] = "fragments of models, to random others, as many as the links carry in a round"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
 
-    def set_up(self, fragments: int = 10, peers: int | None = None) -> None:
-        """Take the options.
-
-        Args:
-            fragments: P, at most the number of coordinates.
-            peers: J, the receivers of each fragment; None: the logarithm of the number of clients to base 2.
-        """
+    def set_up(self, *, fragments: int, peers: int | None) -> None:
+        """Take the options."""
         count, initial = self.num_clients, self.tape.constant(self.training.initial)
         self.model: list[Model] = [initial] * count
         seed = int(self.world.streams.generator("fragments").integers(2**31))

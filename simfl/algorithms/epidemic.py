@@ -42,13 +42,8 @@ class Epidemic(NeighborRounds):
     what_travels: ClassVar[str] = "models, to random others"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
 
-    def set_up(self, peers: int | None = None, graph: str = "local") -> None:
-        """Take the options.
-
-        Args:
-            peers: s, the number of others to which a client sends; None: the logarithm of their number to base 2.
-            graph: "local" or "oracle"; see the module's docstring.
-        """
+    def set_up(self, *, peers: int | None, graph: str) -> None:  # type: ignore[override]
+        """Take the options."""
         super().set_up()
         #: s.
         self.peers = max(1, (self.num_clients - 1).bit_length()) if peers is None else peers

@@ -46,27 +46,17 @@ class FADAS(FedBuff):
 
     def set_up(  # type: ignore[override]
         self,
-        server_step: float = 1e-3,
-        beta1: float = 0.9,
-        beta2: float = 0.99,
-        eps: float = 1e-8,
-        delay_threshold: int | None = 1,
-        bias_correction: bool = True,
-        staleness_exponent: float = 0.0,
+        *,
+        server_step: float,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        delay_threshold: int | None,
+        bias_correction: bool,
         **options: Any,
     ) -> None:
-        """Take the options.
-
-        Args:
-            server_step: eta.
-            beta1, beta2: the decay of the moments, in [0, 1).
-            eps: is added to the root of the second moment, > 0.
-            delay_threshold: tau_c, the largest staleness without effect on the step; None: no staleness has one.
-            bias_correction: whether c_i are those of the program, or 1.
-            staleness_exponent: 0 in the paper, whose updates have no weight that falls with staleness.
-            options: the other options of FedBuff.
-        """
-        super().set_up(staleness_exponent=staleness_exponent, **options)
+        """Take the options."""
+        super().set_up(server_step=server_step, **options)
         self.server_step = server_step
         self.delay_threshold = delay_threshold
         self._rule, self._eps = Amsgrad(), eps

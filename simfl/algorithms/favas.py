@@ -68,15 +68,8 @@ class FAVAS(InterruptedRounds):
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     combines_per_gradient = 1.0
 
-    def set_up(self, fraction: float = 0.2, period: float = 1.0, divisor: str = "expected", **options: Any) -> None:  # type: ignore[override]
-        """Take the options.
-
-        Args:
-            fraction: share of the clients that the server asks.
-            period: seconds from a step of the server to its next requests.
-            divisor: alpha, "expected" or "actual".
-            options: those of `LocalRounds`.
-        """
+    def set_up(self, *, fraction: float, period: float, divisor: str, **options: Any) -> None:  # type: ignore[override]
+        """Take the options."""
         super().set_up(**options)
         self.most_asked = max(1, math.ceil(fraction * self.num_clients - 1e-9))
         self.period_s, self.divisor = period, divisor

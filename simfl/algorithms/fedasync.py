@@ -72,24 +72,23 @@ class FedAsync(LocalRounds):
 
     def set_up(  # type: ignore[override]
         self,
-        mixing: Number = 0.6,
-        weighting: str = "polynomial",
-        exponent: Number = 0.5,
-        slope: Number = 10.0,
-        free_staleness: int = 4,
+        *,
+        mixing: Number,
+        weighting: str,
+        exponent: Number,
+        slope: Number,
+        free_staleness: int,
+        concurrency: Integer | None,
         steps: Sequence[int] | None = None,
-        concurrency: Integer | None = None,
     ) -> None:
         """Take the options.
 
         Args:
-            mixing: alpha in (0, 1].
-            weighting, exponent, slope, free_staleness: see `staleness_weight`.
-            steps, concurrency: see `LocalRounds`.
+            steps: see `LocalRounds`.
         """
         self.mixing = mixing
         self.weighting = staleness_weight(weighting, exponent, slope, free_staleness)
-        super().set_up(steps, concurrency)
+        super().set_up(steps=steps, concurrency=concurrency)
         self.take_rule(1, ComparedSum)
 
     def take(self, update: Update) -> None:

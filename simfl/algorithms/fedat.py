@@ -48,15 +48,9 @@ class FedAT(FedAvg):
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     combines_per_gradient: ClassVar[float] = 1.0
 
-    def set_up(self, tiers: int = 2, tier_of: Sequence[int] | None = None, **options: Any) -> None:  # type: ignore[override]
-        """Take the options.
-
-        Args:
-            tiers: M, the number of tiers that are measured; at most the number of clients.
-            tier_of: the tier of each client, [K], 0 for the fastest; None: they are measured.
-            options: those of FedAvg.
-        """
-        super().set_up(**options)
+    def set_up(self, *, tiers: int, tier_of: Sequence[int] | None, **options: Any) -> None:  # type: ignore[override]
+        """Take the options."""
+        super().set_up(server_step=1.0, deadline=None, **options)
         self.tier_of = [] if tier_of is None else list(tier_of)
         count = tiers if tier_of is None else max(tier_of) + 1
         #: w_m and T_m of each tier.

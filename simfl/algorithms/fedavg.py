@@ -63,22 +63,19 @@ class FedAvg(ServerAlgorithm):
     #: Vectors as large as the model in a message.
     vectors: ClassVar[int] = 1
 
-    def set_up(
+    def set_up(  # type: ignore[override]
         self,
+        *,
+        fraction: Number,
+        weighting: str,
+        server_step: Number,
+        deadline: Number | None,
         steps: Sequence[int] | None = None,
-        fraction: Number = 1.0,
-        weighting: str = "data",
-        server_step: Number = 1.0,
-        deadline: Number | None = None,
     ) -> None:
         """Take the options.
 
         Args:
             steps: mini-batches of a round at each client, [K]; one each by default.
-            fraction: share of the clients that take part in a round.
-            weighting: "data": weights proportional to the clients' numbers of examples; "uniform": equal weights.
-            server_step: factor of the server on the mean change.
-            deadline: seconds after which a round ends, as soon as at least one client is done; None: no deadline.
         """
         super().set_up()
         #: What the server sends beside the model.

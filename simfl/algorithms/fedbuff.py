@@ -59,30 +59,26 @@ class FedBuff(LocalRounds):
 
     def set_up(  # type: ignore[override]
         self,
-        buffer_size: int = 10,
-        server_step: Number = 1.0,
-        staleness_exponent: Number = 0.5,
-        after_update: str = "continue",
-        noise: str = "client",
+        *,
+        buffer_size: int,
+        server_step: Number,
+        staleness_exponent: Number,
+        after_update: str,
+        noise: str,
+        concurrency: Integer | None,
         steps: Sequence[int] | None = None,
-        concurrency: Integer | None = None,
     ) -> None:
         """Take the options.
 
         Args:
-            buffer_size: K, the number of updates per step.
-            server_step: eta_g, the server's step size.
-            staleness_exponent: a in s(tau) = 1 / (1 + tau)^a.
-            after_update: "continue": a client gets the current model at once; "wait": after the server's step.
-            noise: who adds the noise, "client" or "server".
-            steps, concurrency: see `LocalRounds`.
+            steps: see `LocalRounds`.
         """
         self.buffer_size = buffer_size
         self.server_step = server_step
         self.staleness_exponent = staleness_exponent
         self.waiting = after_update == "wait"
         self.buffer: list[Update] = []
-        super().set_up(steps, concurrency)
+        super().set_up(steps=steps, concurrency=concurrency)
         self.take_rule(self.num_clients)
         if noise == "server":
             scale = self.batches.noise_scale[0]

@@ -36,22 +36,19 @@ class Fragmented(LocalRounds):
 
     def set_up(  # type: ignore[override]
         self,
-        fragments: int = 8,
-        server_step: float = 0.7,
-        momentum: float = 0.9,
-        local_share: float = 0.0,
+        *,
+        fragments: int,
+        server_step: float,
+        momentum: float,
+        local_share: float,
         steps: Sequence[int] | None = None,
     ) -> None:
         """Take the options.
 
         Args:
-            fragments: P; at most one for each parameter.
-            server_step: lr.
-            momentum: beta in [0, 1).
-            local_share: alpha in [0, 1).
             steps: L, mini-batches of a turn at each client, [K]; one each by default.
         """
-        super().set_up(steps)
+        super().set_up(steps=steps)
         self.cut = self.cut_into(fragments)
         self.outer = FragmentStep(self.cut)
         self.server_step, self.momentum = server_step, momentum

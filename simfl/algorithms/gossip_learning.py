@@ -64,12 +64,11 @@ class GossipLearning(OwnUpdates):
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     combines_per_gradient: ClassVar[float] = 0.5
 
-    def set_up(self, period_s: Number = 0.01, merge: str = "age") -> None:
+    def set_up(self, *, merge: str, period_s: Number = 0.01) -> None:
         """Take the options.
 
         Args:
             period_s: seconds between two messages of a client.
-            merge: "age"; "average": a = 1/2; "none": a = 1, which gives the 2013 paper's random walks.
         """
         self.period_s = period_s
         self.merge = merge

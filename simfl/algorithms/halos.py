@@ -85,26 +85,22 @@ class Halos(LocalRounds):
 
     def set_up(  # type: ignore[override]
         self,
-        server_step: float = 0.3,
-        momentum: float = 0.5,
-        momentum_every: int = 2,
-        regional_step: float = 3.2,
-        regional_momentum: float = 0.9,
-        regional_momentum_every: int = 16,
-        accumulate: int = 32,
-        merging: float = 0.25,
+        *,
+        server_step: float,
+        momentum: float,
+        momentum_every: int,
+        regional_step: float,
+        regional_momentum: float,
+        regional_momentum_every: int,
+        accumulate: int,
+        merging: float,
         region_of: Sequence[int] | None = None,
         **options: Any,
     ) -> None:
         """Take the options.
 
         Args:
-            server_step, momentum, momentum_every: lr, beta_g and N_g of the global server.
-            regional_step, regional_momentum, regional_momentum_every: lr, beta_l and N_l of regional servers.
-            accumulate: K.
-            merging: alpha in (0, 1].
             region_of: the region of each client, [K]; None: two halves.
-            options: the options of `LocalRounds`.
         """
         super().set_up(**options)
         self.step = DelayedNesterov(self.tape, server_step, momentum, momentum_every)

@@ -38,7 +38,7 @@ class Progress:
 class InterruptedRounds(LocalRounds):
     """Base of algorithms whose server calls `interrupt`."""
 
-    def set_up(self, **options: Any) -> None:  # type: ignore[override]
+    def set_up(self, **options: Any) -> None:
         """Take the options of `LocalRounds`; no client trains."""
         super().set_up(**options)
         #: The training of each client that can be interrupted.

@@ -40,20 +40,15 @@ class KGT(CorrectedGossip):
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
 
     def set_up(  # type: ignore[override]
-        self,
-        mixing: str = "metropolis",
-        steps: Sequence[int] | None = None,
-        weighting: str = "data",
-        outer_step: float = 1.0,
+        self, *, weighting: str, outer_step: float, mixing: str = "metropolis", steps: Sequence[int] | None = None
     ) -> None:
         """Take the options.
 
         Args:
-            mixing, weighting: as in `CorrectedGossip`.
+            mixing: as in `CorrectedGossip`.
             steps: H, mini-batches of a round at each client, [K]; one each by default.
-            outer_step: eta_s > 0, factor on the changes before models are averaged.
         """
-        super().set_up(mixing, "tracking", weighting)
+        super().set_up(method="tracking", weighting=weighting, step_factors=None, mixing=mixing)
         self.steps = [1] * self.num_clients if steps is None else list(steps)
         self.outer_step = outer_step
         self._etas = [0.0] * self.num_clients

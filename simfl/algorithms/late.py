@@ -21,14 +21,9 @@ from simfl.tape import Gradient
 class LateGradients(AsyncSGD):
     """Base of servers that discard late gradients, or stop their computations."""
 
-    def set_up(self, threshold: int = 1, late: str = "drop") -> None:  # type: ignore[override]
-        """Take the options.
-
-        Args:
-            threshold: R >= 1, the smallest delay of a gradient that is late.
-            late: "drop": late gradients are discarded on arrival; "stop": their computations are stopped as well.
-        """
-        super().set_up()
+    def set_up(self, *, threshold: int, late: str) -> None:  # type: ignore[override]
+        """Take the options."""
+        super().set_up(delays="world", delay_limit=None)
         self.threshold = threshold
         self.turns = Turns(StalenessBound(threshold - 1, "drop"), self.version_after, lambda: self.clock.stopped)
         self.stops = late == "stop"

@@ -32,12 +32,12 @@ class LocalRounds(AsyncServerAlgorithm):
     combines_per_gradient: ClassVar[float] = 0.0
     secure_sums: ClassVar[type[SecureSums]] = LightSums
 
-    def set_up(self, steps: Sequence[int] | None = None, concurrency: Integer | None = None) -> None:
+    def set_up(self, *, steps: Sequence[int] | None = None, concurrency: Integer | None = None) -> None:
         """Take the options.
 
         Args:
             steps: mini-batches of a round at each client, [K]; one each by default.
-            concurrency: number of clients that train at a time; None for all.
+            concurrency: number of clients that train at a time; None: all.
         """
         super().set_up()
         self.steps = [1] * self.num_clients if steps is None else list(steps)

@@ -40,14 +40,9 @@ class MSyncSGD(Rennala):
     kind: ClassVar[str] = "m_sync_sgd"
     answers_at_once: ClassVar[bool] = False
 
-    def set_up(self, wait_for: int | None = None, late: str = "drop") -> None:  # type: ignore[override]
-        """Take the options.
-
-        Args:
-            wait_for: m; None for all clients.
-            late: "drop" or "stop", see `LateGradients`.
-        """
-        super().set_up(wait_for, late)
+    def set_up(self, *, wait_for: int | None, late: str) -> None:  # type: ignore[override]
+        """Take the options."""
+        super().set_up(gradients_per_step=wait_for, late=late)
         self._waiting: list[tuple[int, simpy.Event, float]] = []
 
     def apply(

@@ -35,12 +35,8 @@ class Matcha(DecentralizedSGD):
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     means_are_common: ClassVar[bool] = False
 
-    def set_up(self, budget: float = 0.5) -> None:  # type: ignore[override]
-        """Take the options.
-
-        Args:
-            budget: the share of matchings that are active in a round on average, in (0, 1].
-        """
+    def set_up(self, *, budget: float) -> None:  # type: ignore[override]
+        """Take the options."""
         super().set_up()
         self.matchings = matchings_of(self.world.topology)
         each = laplacians(self.matchings, self.num_clients)

@@ -48,17 +48,9 @@ class MindFlayer(Rennala):
     kind: ClassVar[str] = "mindflayer"
     answers_at_once: ClassVar[bool] = False
 
-    def set_up(  # type: ignore[override]
-        self, trials: int = 1, trial_factor: float = 2.0, completed: float | None = None
-    ) -> None:
-        """Take the options.
-
-        Args:
-            trials: B, computations that a client begins in each step.
-            trial_factor: t_i in units of the client's usual time of a mini-batch.
-            completed: p in (0, 1]; None: the step divides by the number of gradients.
-        """
-        super().set_up()
+    def set_up(self, *, trials: int, trial_factor: float, completed: float | None) -> None:  # type: ignore[override]
+        """Take the options."""
+        super().set_up(gradients_per_step=None, late="drop")
         self.trials = trials
         self.completed = completed
         usual = self.world.compute.usual

@@ -48,12 +48,10 @@ class Plexus(SampledRounds):
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     combines_per_gradient: ClassVar[float] = 0.0
 
-    def set_up(self, sample: int = 13, success: float = 0.8, steps: Sequence[int] | None = None) -> None:
+    def set_up(self, *, sample: int, success: float, steps: Sequence[int] | None = None) -> None:  # type: ignore[override]
         """Take the options.
 
         Args:
-            sample: s; at most the number of clients.
-            success: the share of the sample for which the aggregator waits, in (0, 1].
             steps: H, mini-batches of a round at each client, [K]; one each by default.
         """
         super().set_up()

@@ -37,14 +37,9 @@ class Rennala(LateGradients):
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "rennala"
 
-    def set_up(self, gradients_per_step: int | None = None, late: str = "drop") -> None:  # type: ignore[override]
-        """Take the options.
-
-        Args:
-            gradients_per_step: S; None for the number of clients.
-            late: "drop" or "stop", see `LateGradients`.
-        """
-        super().set_up(1, late)
+    def set_up(self, *, gradients_per_step: int | None, late: str) -> None:  # type: ignore[override]
+        """Take the options."""
+        super().set_up(threshold=1, late=late)
         self.gradients_per_step = self.num_clients if gradients_per_step is None else gradients_per_step
         #: Sender, size, standard deviation of the noise, and promise or what the server decodes of it.
         self._batch: list[tuple[int, int, float, Gradient | Model]] = []

@@ -49,13 +49,9 @@ class Ringleader(AsyncSGD):
     answers_at_once: ClassVar[bool] = False
     combines_per_gradient = 2.0
 
-    def set_up(self, harmonic_batch: float = 1.0) -> None:  # type: ignore[override]
-        """Take the options.
-
-        Args:
-            harmonic_batch: B >= 1; phase 1 lasts until the harmonic mean of the b_i is at least B.
-        """
-        super().set_up()
+    def set_up(self, *, harmonic_batch: float) -> None:  # type: ignore[override]
+        """Take the options."""
+        super().set_up(delays="world", delay_limit=None)
         self.harmonic_batch = harmonic_batch
         #: By client the mean of its gradients and their number, of this round and of the next one.
         self.table: dict[int, tuple[Model, int]] = {}

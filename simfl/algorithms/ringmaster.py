@@ -35,11 +35,6 @@ class Ringmaster(LateGradients):
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "ringmaster"
 
-    def set_up(self, threshold: int | None = None, late: str = "drop") -> None:  # type: ignore[override]
-        """Take the options.
-
-        Args:
-            threshold: R; None for the number of clients.
-            late: "drop" or "stop", see `LateGradients`.
-        """
-        super().set_up(self.num_clients if threshold is None else threshold, late)
+    def set_up(self, *, threshold: int | None, late: str) -> None:  # type: ignore[override]
+        """Take the options."""
+        super().set_up(threshold=self.num_clients if threshold is None else threshold, late=late)

@@ -84,14 +84,8 @@ class SGP(NeighborRounds):
     what_travels: ClassVar[str] = "shares of models with their weights, along directed edges"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
 
-    def set_up(self, graph: str = "one_peer", overlap: int = 0, lost: str = "resend") -> None:
-        """Take the options.
-
-        Args:
-            graph: "one_peer", "exponential", "ring" or "topology"; see the module's docstring.
-            overlap: rounds that a message may take before its receiver waits for it.
-            lost: "resend": lost messages are sent again; "sums": later messages make up for them.
-        """
+    def set_up(self, *, graph: str, overlap: int, lost: str) -> None:  # type: ignore[override]
+        """Take the options."""
         super().set_up()
         self.overlap = overlap
         self.graph = graph

@@ -43,15 +43,9 @@ class StreamingDiLoCo(Fragmented):
     what_travels: ClassVar[str] = "fragments of models, both ways"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
 
-    def set_up(self, delay: int = 1, local_share: float = 0.5, **options: Any) -> None:  # type: ignore[override]
-        """Take the options.
-
-        Args:
-            delay: turns from sending a fragment to applying its mean, below the number of fragments.
-            local_share: alpha in [0, 1).
-            options: the options of `Fragmented`.
-        """
-        super().set_up(local_share=local_share, **options)
+    def set_up(self, *, delay: int, **options: Any) -> None:  # type: ignore[override]
+        """Take the options."""
+        super().set_up(**options)
         self.delay = min(delay, self.cut.count - 1)
         #: The first turn of each client that takes part.
         self.first: dict[int, int] = {}

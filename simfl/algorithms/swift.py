@@ -58,11 +58,10 @@ class Swift(Algorithm):
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     combines_per_gradient: ClassVar[float] = 1.0
 
-    def set_up(self, skip: int = 0, gradient_s: Sequence[float] = ()) -> None:
+    def set_up(self, *, skip: int, gradient_s: Sequence[float] = ()) -> None:
         """Take the options.
 
         Args:
-            skip: steps without an average between two with one: s of the paper's C_s.
             gradient_s: seconds of a gradient of each client on average, [K]; equal by default.
         """
         count = self.num_clients

@@ -67,12 +67,8 @@ class SyncSGD(Algorithm):
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     combines_per_gradient: ClassVar[float] = 0.3
 
-    def set_up(self, all_reduce: str = "auto") -> None:
-        """Take the options.
-
-        Args:
-            all_reduce: a name of `simfl.world.collectives.ALL_REDUCES`; "auto": the fastest other than "ideal".
-        """
+    def set_up(self, *, all_reduce: str) -> None:
+        """Take the options."""
         self.all_reduce = all_reduce
         self.model = self.tape.constant(self.training.initial)
         #: What learners make of their gradients. Each makes it, and no server.

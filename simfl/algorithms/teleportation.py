@@ -44,13 +44,8 @@ class Teleportation(SampledRounds):
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     combines_per_gradient: ClassVar[float] = 1.0
 
-    def set_up(self, active: int = 8, graph: str = "one_peer") -> None:
-        """Take the options.
-
-        Args:
-            active: k; at most the number of clients.
-            graph: "one_peer", "ring" or "complete"; see the module's docstring.
-        """
+    def set_up(self, *, active: int, graph: str) -> None:  # type: ignore[override]
+        """Take the options."""
         super().set_up()
         self.active, self.graph = min(active, self.num_clients), graph
         #: The round of each model, the model at its start and now, and the client that had it before.

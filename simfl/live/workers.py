@@ -184,7 +184,7 @@ class Worker(ABC):
 class SyncWorker(Worker):
     """SYNC: an all-reduce of gradients after every iteration."""
 
-    def set_up(self, all_reduce: str = "auto") -> None:
+    def set_up(self, *, all_reduce: str) -> None:
         """Choose the same all-reduce as the simulated run."""
         size, network = self.training.model_bytes, self.world.network
         if all_reduce in ("auto", "ideal") and self.count > 1:
@@ -281,7 +281,7 @@ class SyncWorker(Worker):
 class GossipWorker(Worker):
     """D-PSGD: rounds of gossip with all neighbors."""
 
-    def set_up(self, mixing: str = "metropolis") -> None:
+    def set_up(self, *, mixing: str) -> None:
         """Take the client's row of the mixing matrix."""
         row = self.world.topology.mixing_matrix(mixing).tocsr()[[self.me]].toarray()[0]
         self.weights = {j: np.float32(row[j]) for j in self.world.topology.neighbors(self.me)}
@@ -309,7 +309,7 @@ class GossipWorker(Worker):
 class PairWorker(Worker):
     """AD-PSGD: averages with a random neighbor while computing."""
 
-    def set_up(self, exchange: str = "messages", pairing: str = "auto", **_: Any) -> None:
+    def set_up(self, *, exchange: str, pairing: str, **_: Any) -> None:
         """Decide which clients start exchanges; see `simfl.algorithms.adpsgd`.
 
         Two requests that cross are one exchange, as there. A request says which one of the neighbor had arrived before.
@@ -383,9 +383,9 @@ class PairWorker(Worker):
 class ServedWorker(Worker):
     """A client of FedAsync: rounds of local steps; the server is the coordinator."""
 
-    def set_up(self, steps: Sequence[int] | None = None, **_: Any) -> None:
+    def set_up(self, *, steps: Sequence[int], **_: Any) -> None:
         """Take the number of mini-batches of a round."""
-        self.steps = 1 if steps is None else steps[self.me]
+        self.steps = steps[self.me]
         self.version = 0
         self._has_model = True
         self.transport.handlers[MODEL] = self._on_model

@@ -148,10 +148,24 @@ def _checked(loaded: Any, config: ClassSection, section: str) -> dict[str, Any]:
         raise ScenarioError(f"{section}.kind: expected @dataclass(frozen=True) on {config.kind!r}, which has options")
     with in_one_line(f"{section}.kind", repr(config.kind)):
         declared = _options_of(loaded)
+    return checked(declared, given, section)
+
+
+def checked(declared: Mapping[str, Any], given: dict[str, Any], section: str) -> dict[str, Any]:
+    """Return the options of a user's class, checked and completed.
+
+    Args:
+        declared: the type and the field of each option that is checked.
+        given: all options.
+        section: has the options.
+
+    Raises:
+        ScenarioError: an option is wrong.
+    """
     options = create_model("Options", __base__=Config, __doc__="Options.", **declared)
     try:
-        checked = options.model_validate({name: value for name, value in given.items() if name in declared})
+        valid = options.model_validate({name: value for name, value in given.items() if name in declared})
     except ValidationError as error:
         problems = [problem.below((section, "options")) for problem in problems_of(error, options, given)]
         raise ScenarioError("\n".join(f"{spell(problem.at)}: {problem}" for problem in problems)) from None
-    return {**given, **{name: getattr(checked, name) for name in declared}}
+    return {**given, **{name: getattr(valid, name) for name in declared}}

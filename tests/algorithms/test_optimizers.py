@@ -12,7 +12,7 @@ import pytest
 
 from simfl.algorithms import ALGORITHMS
 from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, State
-from simfl.assembly.kinds import find_kind
+from simfl.assembly.kinds import completed, find_kind
 from simfl.assembly.optimizers import optimizers_of
 from simfl.errors import ScenarioError
 from simfl.models import build_model
@@ -157,7 +157,7 @@ def test_a_kept_state_continues_a_plain_loop_over_all_rounds(name):
     kept = {**section, "state": {"rounds": "keep"}}
     problem, plans = optimized(make_problem(2, local=True, l2=0.01), "fedavg", start(), optimizer=kept)
     with Lab(problem, window=3) as lab:
-        algorithm = ALGORITHMS["fedavg"](
+        algorithm = completed(ALGORITHMS["fedavg"])(
             make_world(2), lab.tape, dataclasses.replace(lab.training(), initial=start(), **plans)
         )
         models = [algorithm.server_model] * 2

@@ -107,7 +107,7 @@ class Pair(PairWorker):
         self.me, self.model, self.sent = me, model, []
         self.transport = SimpleNamespace(handlers={}, send=lambda *message: self.sent.append(message))
         self.world = SimpleNamespace(topology=build_topology("complete", 2, None), streams=Streams(0))
-        self.set_up(pairing="everyone")
+        self.set_up(exchange="messages", pairing="everyone")
 
 
 def pass_on(source, target):

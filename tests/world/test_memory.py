@@ -17,7 +17,7 @@ def taken(clients):
         world = make_world(clients, jitter=lognormal(0.3))
         tape = Tape(NullExecutor(), **recorded("adpsgd"))
         training = make_training([8] * clients, batch_size=8)
-        algorithm = ADPSGD(world, tape, training, exchange="atomic")
+        algorithm = ADPSGD(world, tape, training, exchange="atomic", pairing="auto")
         algorithm.marks.call, algorithm.marks.next = lambda: world.clock.stop() or 2**62, 3 * clients
         algorithm.start()
         world.clock.run()

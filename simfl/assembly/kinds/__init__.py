@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from simfl.algorithms import ALGORITHMS, Algorithm
-from simfl.assembly.kinds.base import Kind, check_options, options_of
+from simfl.assembly.kinds.base import Kind, check_options, completed, options_of
 from simfl.catalogue import classes_in
 from simfl.errors import ScenarioError, nearest
 from simfl.scenario import Scenario
@@ -37,7 +37,7 @@ def find_algorithm(kind: str) -> type[Algorithm]:
         raise ScenarioError(
             f"algorithm.kind: found {kind!r}, expected one of {', '.join(ALGORITHMS)}{nearest(kind, ALGORITHMS)}"
         )
-    return load_class(kind, Algorithm, "algorithm.kind")
+    return completed(load_class(kind, Algorithm, "algorithm.kind"))
 
 
-__all__ = ["Kind", "check_options", "find_algorithm", "find_kind", "options_of"]
+__all__ = ["Kind", "check_options", "completed", "find_algorithm", "find_kind", "options_of"]

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from simfl.algorithms import Algorithm
 from simfl.algorithms.staleness import StalenessBound
 from simfl.assembly.setup import Kind, Setup
 from simfl.errors import ScenarioError, nearest
 from simfl.scenario.algorithms import BoundedConfig
+from simfl.scenario.algorithms.own import section_of
+from simfl.scenario.fields import kind_of
 
-__all__ = ["BoundedKind", "Kind", "check_options", "options_of"]
+__all__ = ["BoundedKind", "Kind", "check_options", "completed", "options_of"]
 
 
 def options_of(algorithm: type[Algorithm]) -> tuple[dict[str, bool], bool]:
@@ -47,6 +49,26 @@ def options_of(algorithm: type[Algorithm]) -> tuple[dict[str, bool], bool]:
             others |= of_user
     of_base = {p.name for p in inspect.signature(Algorithm).parameters.values() if p.kind != p.VAR_KEYWORD}
     return {name: required for name, required in options.items() if name not in of_base}, others
+
+
+def completed(algorithm: Any) -> type[Algorithm]:
+    """Return a user's class whose base has the defaults of the base's section.
+
+    The class may so leave out options of its base in `super().set_up(...)`. Without such a base, it stays as it is.
+    """
+    section = section_of(algorithm)
+    if section is None:
+        return cast(type[Algorithm], algorithm)
+    base: Any = next(one for one in algorithm.__mro__ if vars(one).get("kind") == kind_of(section, "kind"))
+    defaults = section.defaults_of_class()
+
+    class Completed(base):  # type: ignore[misc]
+        def set_up(self, **options: Any) -> None:
+            super().set_up(**{**defaults, **options})
+
+    # The class's own methods come first, then this one, then those of its base.
+    bases = (Completed,) if algorithm is base else (algorithm, Completed)
+    return type(algorithm.__name__, bases, {"__module__": algorithm.__module__, "__doc__": algorithm.__doc__})
 
 
 def check_options(algorithm: type[Algorithm], options: Mapping[str, Any]) -> None:

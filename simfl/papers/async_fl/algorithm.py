@@ -73,33 +73,26 @@ class AsyncFL(ServerAlgorithm):
     )
     combines_per_gradient: ClassVar[float] = 1.0
 
-    def set_up(
+    def set_up(  # type: ignore[override]
         self,
-        sizes: RoundSizes | None = None,
+        *,
+        sizes: RoundSizes | None,
+        rounds: int | None,
+        local_steps: bool,
+        step_size_of: str,
+        mask: int,
+        aggregation: str,
+        aggregators: Sequence[int],
         gate: Gate | None = None,
-        rounds: int | None = None,
-        local_steps: bool = False,
         decay: tuple[float, float] | None = None,
-        step_size_of: str = "all",
-        mask: int = 1,
-        aggregation: str = "sum",
-        aggregators: Sequence[int] = (),
     ) -> None:
         """Set the options.
 
         Args:
-            sizes: s_{i,c}; by default every client computes the nominal batch size in every round.
+            sizes: s_{i,c}; None: every client computes the nominal batch size in every round.
             gate: when a client waits; by default d = 1.
-            rounds: T, after which a client stops; None: no limit.
-            local_steps: move the client's model after every mini-batch of the nominal size.
             decay: (eta_0, beta) of step sizes that fall from gradient to gradient ("diminishing_1"), with local steps
                 only; None: one step size per round ("diminishing_2").
-            step_size_of: the gradients that t of the step size counts: "all": S_i of all clients; "each": S_i over the
-                number of clients.
-            mask: D, each update has a random 1/D of the entries, D times as large. Only bytes depend on it here; the
-                tape masks (`LearningProblem.blocks`).
-            aggregation: "sum": the server adds all updates, as the listings do; "mean": each times p_c.
-            aggregators: their number on each level, from the server down.
         """
         super().set_up()
         count, training = self.num_clients, self.training

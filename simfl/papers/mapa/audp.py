@@ -28,10 +28,6 @@ class AUDP(AsyncSGD):
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     kind: ClassVar[str] = "audp"
 
-    def set_up(self, delays: str = "world") -> None:  # type: ignore[override]
-        """Take the options.
-
-        Args:
-            delays: see `AsyncSGD`.
-        """
-        super().set_up(delays)
+    def set_up(self, *, delays: str) -> None:  # type: ignore[override]
+        """Take the options."""
+        super().set_up(delays=delays, delay_limit=None)

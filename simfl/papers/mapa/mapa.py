@@ -47,14 +47,13 @@ class MAPA(AsyncSGD):
     what_is_private: ClassVar[str] = "an example (`laplace_l2`)"
     kind: ClassVar[str] = "mapa"
 
-    def set_up(self, delays: str = "world", stages: Sequence[StageRule] = ()) -> None:  # type: ignore[override]
+    def set_up(self, *, delays: str, stages: Sequence[StageRule] = ()) -> None:  # type: ignore[override]
         """Take the options.
 
         Args:
-            delays: as for asynchronous SGD.
             stages: in their order, the first from version 0; the last one does not end.
         """
-        super().set_up(delays)
+        super().set_up(delays=delays, delay_limit=None)
         self.stages = list(stages) or [StageRule(0, float("inf"), 1.0, super().step_size())]
         #: Number of the present stage, from 0.
         self.stage = 0

@@ -63,29 +63,21 @@ class DeepQSGD(PassedModels):
 
     def set_up(
         self,
-        order: str = "rounds",
-        explore_from: float = 1.0,
-        explore_to: float = 0.1,
-        anneal: float = 0.5,
-        discount: float = 0.99,
-        learning_rate: float = 0.01,
-        hidden: int = 128,
-        memory: int = 20,
-        replay: int = 10,
-        reset_every: int = 10,
-        reward: str = "after",
-        network: str = "pair",
+        *,
+        order: str,
+        explore_from: float,
+        explore_to: float,
+        anneal: float,
+        discount: float,
+        learning_rate: float,
+        hidden: int,
+        memory: int,
+        replay: int,
+        reset_every: int,
+        reward: str,
+        network: str,
     ) -> None:
-        """Take the options.
-
-        Args:
-            order: as in `passing`.
-            explore_from, explore_to: probability of a random action, falling linearly...
-            anneal: ... within this part of a pair's batches.
-            discount, learning_rate, hidden, memory, replay, reset_every: of `q_learning`.
-            reward: "after" or "before" the action.
-            network: one for every "pair", or for every "node".
-        """
+        """Take the options."""
         self.begin(order, "token", visits=1)
         self.reward, self.explore = reward, (explore_from, explore_to, anneal)
         pairs = range(self.num_clients * self.num_tasks)

@@ -33,6 +33,6 @@ class RandomWalkSGD(WithoutReplacementSGD):
         "an example (`one_pass_gaussian`, `gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     )
 
-    def set_up(self, order: str = "random", visits: int = 5) -> None:  # type: ignore[override]
+    def set_up(self, *, order: str, visits: int) -> None:  # type: ignore[override]
         """Take the options; see `passing`."""
         self.begin(order, "token", visits)

@@ -41,7 +41,7 @@ class WithoutReplacementSGD(PassedModels):
         "an example (`one_pass_gaussian`, `gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
     )
 
-    def set_up(self, order: str = "random", contention: str = "token") -> None:
+    def set_up(self, *, order: str, contention: str) -> None:
         """Take the options; see `passing`."""
         self.begin(order, contention, visits=1)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
+from pydantic.fields import FieldInfo
 
 from simfl.scenario.compression import Compression
 from simfl.scenario.fields import OF_CLIENTS, SETTLED, Arithmetic, Config, Count, Index, NonNegative, Settled, option
@@ -154,13 +155,24 @@ class AlgorithmConfig(Config):
         del scenario
         return self
 
-    def own_options(self) -> dict[str, Any]:
-        """Return the options that the algorithm's `set_up` takes, by name."""
+    @classmethod
+    def options_of_class(cls) -> dict[str, FieldInfo]:
+        """Return the fields that are arguments of the algorithm's `set_up`, by name."""
         return {
-            name: getattr(self, name)
-            for name, field in type(self).model_fields.items()
+            name: field
+            for name, field in cls.model_fields.items()
             if name != "kind" and name not in AlgorithmConfig.model_fields and SETTLED not in field.metadata
         }
+
+    @classmethod
+    def defaults_of_class(cls) -> dict[str, Any]:
+        """Return the defaults of arguments of `set_up` that are no sections."""
+        given = {name: field.default for name, field in cls.options_of_class().items() if not field.is_required()}
+        return {name: value for name, value in given.items() if not isinstance(value, Config)}
+
+    def own_options(self) -> dict[str, Any]:
+        """Return the options that the algorithm's `set_up` takes, by name."""
+        return {name: getattr(self, name) for name in self.options_of_class()}
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
         """Yield conflicts with other sections, each with its full key path."""

@@ -1,6 +1,9 @@
 """A user's algorithms, whose options and errors a `Kind` has to pass on unchanged."""
 
+from typing import Literal
+
 from simfl.algorithms.fedbuff import FedBuff
+from simfl.scenario.fields import Count
 from tests.algorithms.custom import Alone
 
 
@@ -39,9 +42,17 @@ class Built(Alone):
 
 
 class Further(FedBuff):
-    """Passes unknown options on to an algorithm of simfl."""
+    """Passes options on to an algorithm of simfl, and fixes one."""
 
-    def set_up(self, patience=3, **options):
-        """Store one option."""
-        super().set_up(**options)
-        self.patience = patience
+    def set_up(self, patience: Count = 3, way: Literal["up", "down"] = "up", **options) -> None:
+        """Store two options."""
+        super().set_up(after_update="wait", **options)
+        self.given = patience, way
+
+
+class Fixed(FedBuff):
+    """Takes no options of its base."""
+
+    def set_up(self) -> None:
+        """Fix one of them."""
+        super().set_up(buffer_size=5)

@@ -119,6 +119,9 @@ def test_error_of_an_own_algorithm_is_reported_in_one_line():
         ("Named", {}, r"^algorithm\.options: expected a value of 'rule', which Named asks for, found nothing; add it$"),
         ("Mistaken", {"width": 1},
          r"^algorithm\.options: expected one of depth, the options of Mistaken, found 'width'; did"),
+        ("Further", {"patience": 0}, r"^algorithm\.options\.patience: expected an integer >= 1, found 0; choose"),
+        ("Further", {"way": "out"}, r"^algorithm\.options\.way: expected up or down, found 'out'; choose one of them$"),
+        ("Further", {"buffer_size": 2.5}, r"^algorithm\.options\.buffer_size: expected an integer >= 1, found 2\.5;"),
         ("Mistaken", {"tape": 1},
          r"^algorithm\.options: expected one of depth, the options of Mistaken, found 'tape'$"),
     ],
@@ -135,6 +138,13 @@ def test_class_that_passes_options_on_accepts_any():
     known, others = options_of(own.Further)
     assert {"patience", "buffer_size", "concurrency", "staleness"} <= set(known)
     assert others
+
+
+def test_a_class_derived_from_an_algorithm_has_its_options_and_their_defaults():
+    further = algorithm_of(setup_of({"kind": f"{OWN}:Further", "options": {"server_step": 0.5, "patience": 7}}))
+    assert (further.given, further.server_step, further.buffer_size, further.waiting) == ((7, "up"), 0.5, 10, True)
+    fixed = algorithm_of(setup_of(f"{OWN}:Fixed"))
+    assert (fixed.buffer_size, fixed.server_step, fixed.waiting) == (5, 1.0, False)
 
 
 def test_message_says_that_an_algorithm_has_no_options():
