@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5278,
     "world": 5376,
 }
-MOST_LINES = {"core": 59475, "all": 90859, "tests": 64334}
+MOST_LINES = {"core": 59475, "all": 90859, "tests": 64344}
 
 
 @dataclass(frozen=True)

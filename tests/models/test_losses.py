@@ -1,11 +1,14 @@
 """Losses and metrics by name, against the closed forms in NumPy and scikit-learn's."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from sklearn.metrics import ndcg_score
 
 from simfl.errors import ScenarioError
 from simfl.models.losses import LOSSES, METRICS, named
+from simfl.scenario.models import Torch
 
 GENERATOR = np.random.default_rng(0)
 Z = GENERATOR.normal(size=(5, 4)).astype(np.float32)
@@ -53,6 +56,13 @@ def test_ndcg_equals_that_of_scikit_learn():
     gains = np.array([[0, 1, 2, 3], [3, 0, 0, 1], [1, 0, 0, 0]])
     theirs = [ndcg_score(2.0 ** gains[i : i + 1] - 1, Z[i : i + 1]) for i in range(3)]
     np.testing.assert_allclose(METRICS["ndcg"](Z[:3], gains), theirs, rtol=1e-5)
+
+
+def test_the_section_of_a_network_of_pytorch_names_all_losses_and_metrics():
+    fields = Torch.model_fields
+    assert get_args(fields["loss"].annotation) == tuple(LOSSES)
+    metrics, _ = get_args(get_args(fields["metrics"].annotation)[0])
+    assert get_args(metrics) == tuple(METRICS)
 
 
 def test_unknown_names_are_refused():
