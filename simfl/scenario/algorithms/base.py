@@ -124,12 +124,12 @@ class AlgorithmConfig(Config):
     @property
     def vectors(self) -> int:
         """The number of vectors as large as a model in a message."""
-        return 1
+        return 2 if self.uses.channel == "two_vectors" else 1
 
     @property
     def follows_topology(self) -> bool:
-        """Whether clients talk to their neighbors in `topology`."""
-        return self.uses.graph != "none"
+        """Whether clients talk to their neighbors in `topology`; some have other graphs, too."""
+        return self.uses.graph != "none" and getattr(self, "graph", "topology") == "topology"
 
     @property
     def has_server(self) -> bool | None:

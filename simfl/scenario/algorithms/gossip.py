@@ -183,11 +183,6 @@ class KGt(LocalStepsConfig, Corrected):
     kind: Literal["k_gt"] = variant("k_gt")
     outer_step: Arithmetic[Positive] = option(1.0, "eta_s, factor on the changes of a round before models are averaged")
 
-    @property
-    def vectors(self) -> int:
-        """Two: a model and what corrects it."""
-        return 2
-
 
 class AsySonata(Corrected):
     """ASY-SONATA: asynchronous gradient tracking, over links that may lose messages.
@@ -202,16 +197,6 @@ class AsySonata(Corrected):
         "who sends to whom: client i to all neighbors of the topology section, both ways (topology), to i + 1 (ring), "
         "or to all i + 2^h (exponential)",
     )
-
-    @property
-    def vectors(self) -> int:
-        """Two: a model and what corrects it."""
-        return 2
-
-    @property
-    def follows_topology(self) -> bool:
-        """Whether it uses the scenario's topology."""
-        return self.graph == "topology"
 
     def warnings(self, scenario: Sections) -> Iterator[str]:
         """Warn also if links may not come back."""
@@ -306,8 +291,3 @@ class Sgp(AlgorithmConfig):
         "lost messages: they are sent again (resend), or each message has the sums of all shares that its sender has "
         "sent to the receiver, so that later ones make up for it, and clients wait links.resend_timeout at most (sums)",
     )
-
-    @property
-    def follows_topology(self) -> bool:
-        """Whether it uses the scenario's topology."""
-        return self.graph == "topology"

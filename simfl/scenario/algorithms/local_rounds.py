@@ -173,11 +173,6 @@ class Scaffold(FedAvg):
     }
     kind: Literal["scaffold"] = variant("scaffold")  # type: ignore[assignment]
 
-    @property
-    def vectors(self) -> int:
-        """Two: a model and what corrects it."""
-        return 2
-
 
 class FedDyn(FedAvg):
     """FedDyn: FedAvg with a dynamic penalty for each client."""
