@@ -93,7 +93,7 @@ WEIGHTS = {
     "tape": 5278,
     "world": 5376,
 }
-MOST_LINES = {"core": 59450, "all": 90834, "tests": 64344}
+MOST_LINES = {"core": 59450, "all": 90834, "tests": 64345}
 
 
 @dataclass(frozen=True)
