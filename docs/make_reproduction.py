@@ -25,11 +25,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from simfl.studies.about import ABOUT_FIELDS, code_of
-from simfl.studies.evidence import NEAREST, Judged, Part, Reading, Verdict, seeds_needed, verdict_of
-from simfl.studies.pages import HELD, POWERED, VERDICTS
-from simfl.studies.reading import argument_of
-from simfl.studies.reproducing import PAPERS, find_paper
+from simfl.reproduction.about import ABOUT_FIELDS, code_of
+from simfl.reproduction.evidence import NEAREST, Judged, Part, Reading, Verdict, seeds_needed, verdict_of
+from simfl.reproduction.pages import HELD, POWERED, VERDICTS
+from simfl.reproduction.reading import argument_of
+from simfl.reproduction.reproducing import PAPERS, find_paper
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

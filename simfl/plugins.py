@@ -59,7 +59,7 @@ class Plugin:
         compressors: modules with subclasses of `simfl.compression.base.AbstractCompressor` that have a `kind`.
         commands: the words after `simfl`, such as "live" or "privacy mapa", and the function or the group.
         claims: a kind of `privacy.claim`, and the function that computes the claims of all clients.
-        studies: a name for `simfl reproduce`, and a `simfl.studies.papers.Paper`.
+        studies: a name for `simfl reproduce`, and a `simfl.reproduction.papers.Paper`.
     """
 
     summary: str

@@ -65,6 +65,7 @@ NEEDED = {
     "reports": (),
     "attacks": ("papers",),
     "accounts": ("attacks", "papers"),
+    "reproduction": ("papers",),
 }
 
 
@@ -104,6 +105,7 @@ def test_the_core_works_without_an_attached_room(room, tmp_path):
     out = python(tmp_path, "-c", COMMANDS, ";".join(commands))
     words = {"papers": "deep_q_sgd", "live": "simfl live", "bench": "simfl bench", "reports": "simfl report"}
     words |= {"attacks": "simfl privacy audit", "accounts": "simfl privacy check"}
+    words |= {"reproduction": "(simfl reproduce)"}
     assert {name for name, word in words.items() if word not in out} == {*removed}
     assert ("report.html" in out) == ("reports" not in removed)
 
@@ -189,8 +191,8 @@ def command(epsilon: float = 1.0) -> None:
 STUDY = """
 from pathlib import Path
 
-from simfl.studies.evidence import Reading, exactly
-from simfl.studies.papers import Experiment, Paper, PaperClaim, Section
+from simfl.reproduction.evidence import Reading, exactly
+from simfl.reproduction.papers import Experiment, Paper, PaperClaim, Section
 
 SECTION = Section("alone")
 EXPERIMENT = Experiment(SECTION, ("alone",), "mine.yaml")

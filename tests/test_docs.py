@@ -22,11 +22,11 @@ from simfl.cli.app import command as command_line
 from simfl.plots import describe_noise, name_of
 from simfl.records.display import show_count, show_number, show_time
 from simfl.records.sweeps import Sweep
+from simfl.reproduction.about import ABOUT_FIELDS
+from simfl.reproduction.pages import CLAIM_FIELDS, LOST_FIELDS, NUMBER_FIELDS, READING_FIELDS
+from simfl.reproduction.reproducing import PAPERS, find_paper
 from simfl.scenario import Scenario, meetings
 from simfl.scenario.fields import DISCRIMINATORS
-from simfl.studies.about import ABOUT_FIELDS
-from simfl.studies.pages import CLAIM_FIELDS, LOST_FIELDS, NUMBER_FIELDS, READING_FIELDS
-from simfl.studies.reproducing import PAPERS, find_paper
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(path for path in (ROOT / "docs").glob("*.py") if "argparse" in path.read_text(encoding="utf-8"))

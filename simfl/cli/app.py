@@ -28,7 +28,6 @@ from simfl.cli.evaluate import evaluate
 from simfl.cli.list import list_
 from simfl.cli.new import new
 from simfl.cli.plot import plot
-from simfl.cli.reproduce import reproduce
 from simfl.cli.resume import resume
 from simfl.cli.run import run
 from simfl.cli.schema import schema
@@ -48,7 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _function in (run, resume, validate, verify, list_, new, schema, evaluate, plot, sweep, compare, reproduce):
+for _function in (run, resume, validate, verify, list_, new, schema, evaluate, plot, sweep, compare):
     app.command(_function.__name__.rstrip("_"), cls=Command, help=help_of(_function))(_function)
 app.add_typer(data.app, name="data")
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from simfl.studies.evidence import NotMeasuredError, measured
+from simfl.reproduction.evidence import NotMeasuredError, measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

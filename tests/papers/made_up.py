@@ -6,9 +6,9 @@ import types
 import numpy as np
 import pandas as pd
 
+from simfl.reproduction.papers import Runs
+from simfl.reproduction.reproducing import scenarios_folder
 from simfl.scenario import load
-from simfl.studies.papers import Runs
-from simfl.studies.reproducing import scenarios_folder
 
 SCENARIOS = scenarios_folder()
 

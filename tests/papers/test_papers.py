@@ -9,10 +9,10 @@ import pytest
 from simfl.papers.adp2sgd import theory
 from simfl.papers.network_privacy import study as network_privacy
 from simfl.papers.proactive_dp import study as proactive_dp
-from simfl.studies.evidence import Verdict
-from simfl.studies.pages import cell, draw, numbers_of
-from simfl.studies.reading import counted, judged
-from simfl.studies.reproducing import PAPERS, find_paper, plan_of, scenarios_folder
+from simfl.reproduction.evidence import Verdict
+from simfl.reproduction.pages import cell, draw, numbers_of
+from simfl.reproduction.reading import counted, judged
+from simfl.reproduction.reproducing import PAPERS, find_paper, plan_of, scenarios_folder
 from tests.papers.made_up import all_experiments, made_up
 
 pytestmark = pytest.mark.slow

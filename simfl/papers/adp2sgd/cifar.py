@@ -16,8 +16,8 @@ from simfl.models import build_model
 from simfl.models.layered import AbstractNetwork
 from simfl.papers.adp2sgd import study
 from simfl.papers.adp2sgd.study import CIFAR, EQUALLY_FAST, LARGE, METHODS, SIGMA, SLOW
-from simfl.studies.evidence import Reading
-from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Runs
+from simfl.reproduction.evidence import Reading
+from simfl.reproduction.papers import Experiment, Number, Paper, PaperClaim, Runs
 
 EPOCHS, SEEDS, BATCH = 1, 5, 8
 #: As in cases I to III of `scenarios/adp2sgd`.

@@ -17,10 +17,10 @@ from simfl.plots.style import MARKERS, PALETTE
 from simfl.records import Run, common_accuracy
 from simfl.records.comparison import evaluations_until, median_of, ratio_of
 from simfl.records.display import show_fixed
+from simfl.reproduction.evidence import SEEDS, Part, Reading, above, exactly, show, typical, within
+from simfl.reproduction.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
 from simfl.scenario import from_mapping
 from simfl.streams import Streams
-from simfl.studies.evidence import SEEDS, Part, Reading, above, exactly, show, typical, within
-from simfl.studies.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -40,7 +40,7 @@ from simfl.papers.async_fl.study_figures import (
     draw_tuned,
 )
 from simfl.papers.async_fl.study_runs import covtype_is_there, experiments
-from simfl.studies.papers import Paper, PaperClaim
+from simfl.reproduction.papers import Paper, PaperClaim
 
 PAPER = Paper(
     name="async_fl",

@@ -73,8 +73,8 @@ from simfl.papers.async_fl.study_runs import (
 from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise, noise_multiplier_for
 from simfl.records.comparison import median_of
-from simfl.studies.evidence import Part, Reading, above, below, exactly, show, typical, within
-from simfl.studies.papers import Cell, Number, Runs, Section, mean
+from simfl.reproduction.evidence import Part, Reading, above, below, exactly, show, typical, within
+from simfl.reproduction.papers import Cell, Number, Runs, Section, mean
 
 # -- numbers ---------------------------------------------------------------------------------------
 

@@ -57,8 +57,8 @@ from simfl.papers.async_fl.study_runs import (
 from simfl.papers.drawing import labeled, log_axis, panels, with_bars
 from simfl.plots.groups import average
 from simfl.plots.style import LINE_STYLES, PALETTE
-from simfl.studies.evidence import NotMeasuredError
-from simfl.studies.papers import Cell, Runs, Section, mean
+from simfl.reproduction.evidence import NotMeasuredError
+from simfl.reproduction.papers import Cell, Runs, Section, mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

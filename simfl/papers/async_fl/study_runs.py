@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from simfl.assembly.data import data_root
-from simfl.studies.papers import Cell, Experiment, Section
+from simfl.reproduction.papers import Cell, Experiment, Section
 
 CONSTANT, GROWING = Section("Table 3", ("s = {}",)), Section("Figures 3, 4 and 8")
 STEPS, BIASED = Section("Figures 6 and 9"), Section("Figures 2, 10 and 11")

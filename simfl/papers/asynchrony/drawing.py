@@ -11,8 +11,8 @@ from simfl.papers.asynchrony.tuning import FINAL, TARGET, WORLDS, costs, ranks
 from simfl.papers.drawing import labeled, log_axis, panels
 from simfl.plots import plot_groups
 from simfl.plots.style import PALETTE
-from simfl.studies.evidence import measured
-from simfl.studies.papers import Runs
+from simfl.reproduction.evidence import measured
+from simfl.reproduction.papers import Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,8 +28,8 @@ from simfl.papers.asynchrony.tuning import (
     tuned,
 )
 from simfl.plots.style import NAMES
-from simfl.studies.evidence import Part, Reading, above, log_ratio, show, show_ratio
-from simfl.studies.papers import Number, Paper, PaperClaim, Runs
+from simfl.reproduction.evidence import Part, Reading, above, log_ratio, show, show_ratio
+from simfl.reproduction.papers import Number, Paper, PaperClaim, Runs
 
 TABLE, RANKS = f"Time to an accuracy of {TARGET:.0%}", "Ranks by this time"
 UNITS = {"time_s": "s", "epochs": "passes", "rounds": "rounds"}

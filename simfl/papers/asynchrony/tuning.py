@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from simfl.papers.asynchrony.algorithms import BY_NAME, ENTRIES, GOSSIP, QUICK, Entry
 from simfl.records import Run
 from simfl.records.comparison import cost_of_accuracy
-from simfl.studies.evidence import NotMeasuredError, measured
-from simfl.studies.papers import Experiment, Runs, Section
+from simfl.reproduction.evidence import NotMeasuredError, measured
+from simfl.reproduction.papers import Experiment, Runs, Section
 
 WORLDS = ("equal", "straggler", "tails", "regions")
 TARGET = 0.9

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from simfl.papers.drawing import labeled, panels, with_bars
 from simfl.records import Run
-from simfl.studies.evidence import SEEDS, Reading, above, show, within
-from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Runs, Section
-from simfl.studies.reproducing import scenarios_folder
+from simfl.reproduction.evidence import SEEDS, Reading, above, show, within
+from simfl.reproduction.papers import Experiment, Number, Paper, PaperClaim, Runs, Section
+from simfl.reproduction.reproducing import scenarios_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -43,8 +43,8 @@ from simfl.papers.mapa.study_claims import (
 )
 from simfl.papers.mapa.study_figures import draw_accuracy, draw_convergence, draw_norms, draw_parameters, draw_testbed
 from simfl.papers.mapa.study_runs import AHEAD, BETWEEN, CLOSE, NONE, experiments
-from simfl.studies.evidence import Reading
-from simfl.studies.papers import Paper, PaperClaim, Runs
+from simfl.reproduction.evidence import Reading
+from simfl.reproduction.papers import Paper, PaperClaim, Runs
 
 # -- the study -------------------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ from simfl.papers.mapa.theory import printed_epsilon
 from simfl.privacy.mechanisms import LaplaceL2
 from simfl.records import Run
 from simfl.records.comparison import median_of
-from simfl.studies.evidence import (
+from simfl.reproduction.evidence import (
     SEEDS,
     NotMeasuredError,
     Part,
@@ -66,7 +66,7 @@ from simfl.studies.evidence import (
     show_ratio,
     within,
 )
-from simfl.studies.papers import Cell, Number, Runs, Section, mean
+from simfl.reproduction.papers import Cell, Number, Runs, Section, mean
 
 # -- measures --------------------------------------------------------------------------------------
 

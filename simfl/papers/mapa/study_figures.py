@@ -30,8 +30,8 @@ from simfl.papers.mapa.study_runs import (
     cell_of,
 )
 from simfl.plots.style import PALETTE, color_of
-from simfl.studies.evidence import NotMeasuredError
-from simfl.studies.papers import Cell, Runs, Section, mean
+from simfl.reproduction.evidence import NotMeasuredError
+from simfl.reproduction.papers import Cell, Runs, Section, mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simfl.studies.evidence import SEEDS
-from simfl.studies.papers import Cell, Experiment, Section
+from simfl.reproduction.evidence import SEEDS
+from simfl.reproduction.papers import Cell, Experiment, Section
 
 FILE = "mapa/usps-lr-{}.yaml"
 SETS = {"USPS": "{{set: libsvm, path: usps{}}}", "MNIST": "{{set: mnist{}}}"}

@@ -22,10 +22,10 @@ from simfl.accounts.views import recovered, rounding_of
 from simfl.papers.drawing import labeled, log_axis, panels
 from simfl.plots.style import PALETTE, color_of
 from simfl.records import Run
+from simfl.reproduction.evidence import SEEDS, Part, Reading, above, below, show
+from simfl.reproduction.papers import Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
+from simfl.reproduction.reproducing import scenarios_folder
 from simfl.scenario import from_mapping, load
-from simfl.studies.evidence import SEEDS, Part, Reading, above, below, show
-from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
-from simfl.studies.reproducing import scenarios_folder
 
 if TYPE_CHECKING:
     import pandas as pd

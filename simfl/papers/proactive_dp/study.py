@@ -16,8 +16,8 @@ from simfl.papers.proactive_dp.predicting import predicted
 from simfl.plots.groups import average
 from simfl.plots.style import PALETTE, line_of
 from simfl.records import Run
-from simfl.studies.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, exactly, show, within
-from simfl.studies.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
+from simfl.reproduction.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, exactly, show, within
+from simfl.reproduction.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,10 +21,10 @@ from simfl.papers.adp2sgd.theory import DecentralizedProblem, minimal_steps, pro
 from simfl.papers.theorems.judging import PRINTED, Curve, Floats, Statement, averages
 from simfl.papers.theorems.problems import Problem, problem_of, squares_of
 from simfl.records import Run
+from simfl.reproduction.evidence import SEEDS
+from simfl.reproduction.papers import Experiment, Section
+from simfl.reproduction.reproducing import scenarios_folder
 from simfl.scenario import load
-from simfl.studies.evidence import SEEDS
-from simfl.studies.papers import Experiment, Section
-from simfl.studies.reproducing import scenarios_folder
 
 BASE = "theorems/adp2sgd.yaml"
 LOGISTIC = (

@@ -19,8 +19,8 @@ from simfl.papers.async_fl.sizes import ALPHA, StronglyConvexRecipe
 from simfl.papers.theorems.judging import PRINTED, Curve, Floats, Statement
 from simfl.papers.theorems.problems import Problem, problem_of
 from simfl.records import Run
-from simfl.studies.evidence import SEEDS, Reading, exactly
-from simfl.studies.papers import Experiment, Runs, Section
+from simfl.reproduction.evidence import SEEDS, Reading, exactly
+from simfl.reproduction.papers import Experiment, Runs, Section
 
 BASE = "theorems/async-fl.yaml"
 PROBLEMS: dict[str, tuple[str, ...]] = {

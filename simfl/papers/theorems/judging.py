@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from simfl.errors import ConditionError
 from simfl.papers.drawing import panels
 from simfl.records import Run
-from simfl.studies.evidence import Part, Reading, below, show, show_ratio
-from simfl.studies.papers import Cell, Number, PaperClaim, Runs, Section
+from simfl.reproduction.evidence import Part, Reading, below, show, show_ratio
+from simfl.reproduction.papers import Cell, Number, PaperClaim, Runs, Section
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

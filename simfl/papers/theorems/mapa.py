@@ -19,8 +19,8 @@ from simfl.papers.mapa.theory import AsynchronousProblem, SecondMoment, audp_sen
 from simfl.papers.theorems.judging import PRINTED, Curve, Floats, Statement, averages
 from simfl.papers.theorems.problems import problem_of, squares_of
 from simfl.records import Run
-from simfl.studies.evidence import SEEDS
-from simfl.studies.papers import Experiment, Section
+from simfl.reproduction.evidence import SEEDS
+from simfl.reproduction.papers import Experiment, Section
 
 BASE = "theorems/mapa.yaml"
 LONG = 60_000

@@ -17,8 +17,8 @@ import numpy as np
 from simfl.papers.theorems.judging import Curve, Statement
 from simfl.papers.theorems.problems import problem_of
 from simfl.records import Run
-from simfl.studies.evidence import SEEDS
-from simfl.studies.papers import Experiment, Section
+from simfl.reproduction.evidence import SEEDS
+from simfl.reproduction.papers import Experiment, Section
 
 BASE = "theorems/proactive-dp.yaml"
 SIGMAS = (2.0, 4.0, 8.0, 16.0, 32.0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from simfl.papers.theorems import adp2sgd, async_fl, mapa, proactive_dp, without_replacement
 from simfl.papers.theorems.judging import claims_of, drawing_of, worth_of
-from simfl.studies.papers import Experiment, Paper, PaperClaim
+from simfl.reproduction.papers import Experiment, Paper, PaperClaim
 
 PARTS = (async_fl, adp2sgd, without_replacement, mapa, proactive_dp)
 

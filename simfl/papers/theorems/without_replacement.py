@@ -22,8 +22,8 @@ from simfl.papers.theorems.judging import PRINTED, Curve, Statement, averages
 from simfl.papers.theorems.problems import Problem, problem_of
 from simfl.papers.without_replacement import theory
 from simfl.records import Run
-from simfl.studies.evidence import SEEDS
-from simfl.studies.papers import Experiment, Section
+from simfl.reproduction.evidence import SEEDS
+from simfl.reproduction.papers import Experiment, Section
 
 BASE = "theorems/without-replacement.yaml"
 SIZES = (2_000, 8_000, 32_000)

@@ -19,8 +19,18 @@ import numpy as np
 from simfl.papers.drawing import labeled, log_axis, panels, with_bars
 from simfl.plots.style import PALETTE
 from simfl.records import Run
-from simfl.studies.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, log_ratio, show, show_ratio
-from simfl.studies.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
+from simfl.reproduction.evidence import (
+    SEEDS,
+    NotMeasuredError,
+    Part,
+    Reading,
+    above,
+    below,
+    log_ratio,
+    show,
+    show_ratio,
+)
+from simfl.reproduction.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,8 +14,8 @@ from simfl.plots.style import PALETTE, color_of, shade
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.records import Run
 from simfl.records.comparison import interval_of
-from simfl.studies.evidence import SEEDS, Part, Reading, above, all_of, below, exactly, show, within
-from simfl.studies.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
+from simfl.reproduction.evidence import SEEDS, Part, Reading, above, all_of, below, exactly, show, within
+from simfl.reproduction.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,10 +8,10 @@ import pytest
 import simfl
 from simfl.papers.adp2sgd import study as adp2sgd
 from simfl.papers.adp2sgd.study import CLIPPED, EDGE, LARGE, LENET5, LSTM, MLP, RESNET, SLOW, SOFTMAX, SYNC, UNCLIPPED
+from simfl.reproduction.evidence import Verdict, under, verdict_of
+from simfl.reproduction.papers import Runs
+from simfl.reproduction.reading import counted
 from simfl.scenario import load
-from simfl.studies.evidence import Verdict, under, verdict_of
-from simfl.studies.papers import Runs
-from simfl.studies.reading import counted
 from tests.papers.made_up import SCENARIOS, made_up
 
 pytestmark = pytest.mark.slow

@@ -40,11 +40,11 @@ from simfl.papers.async_fl.study_runs import (
     UNEVEN,
     WITHOUT,
 )  # fmt: skip
+from simfl.reproduction.evidence import Verdict, under, verdict_of
+from simfl.reproduction.pages import numbers_of
+from simfl.reproduction.reading import counted
+from simfl.reproduction.reproducing import find_paper
 from simfl.scenario import load
-from simfl.studies.evidence import Verdict, under, verdict_of
-from simfl.studies.pages import numbers_of
-from simfl.studies.reading import counted
-from simfl.studies.reproducing import find_paper
 from tests.papers.made_up import SCENARIOS, made_up
 
 pytestmark = pytest.mark.slow
@@ -391,8 +391,8 @@ def test_biased_data_whose_seeds_are_far_apart_are_not_decided():
 
 
 def test_biased_clients_have_one_digit_and_unbiased_clients_both():
+    from simfl.reproduction.reproducing import scenarios_folder
     from simfl.scenario import load
-    from simfl.studies.reproducing import scenarios_folder
 
     one, both = (
         load(scenarios_folder() / own.base, own.overrides) for own in study_runs.experiments(False)
@@ -404,8 +404,8 @@ def test_biased_clients_have_one_digit_and_unbiased_clients_both():
 
 
 def test_readings_change_only_algorithm_clients_and_model():
+    from simfl.reproduction.reproducing import scenarios_folder
     from simfl.scenario import load
-    from simfl.studies.reproducing import scenarios_folder
 
     settings = {
         own.cell[1:4]: load(scenarios_folder() / own.base, own.overrides).resolved()

@@ -8,9 +8,9 @@ from simfl.algorithms import ALGORITHMS
 from simfl.papers.asynchrony import study, tuning
 from simfl.papers.asynchrony.algorithms import BY_NAME, ENTRIES, QUICK
 from simfl.papers.asynchrony.tuning import FINAL, GRID, TUNING
+from simfl.reproduction.papers import Runs
+from simfl.reproduction.reproducing import scenarios_folder
 from simfl.scenario import load
-from simfl.studies.papers import Runs
-from simfl.studies.reproducing import scenarios_folder
 from tests.papers.made_up import MadeUpRun, made_up
 
 ENTRY = BY_NAME["AD-PSGD"]

@@ -11,11 +11,11 @@ from simfl.assembly.assemble import assemble
 from simfl.assembly.data import load_data
 from simfl.papers.mapa import study, study_runs
 from simfl.papers.mapa import study_claims as claims
+from simfl.reproduction.evidence import NotMeasuredError, Verdict, verdict_of
+from simfl.reproduction.reading import judged
+from simfl.reproduction.reproducing import scenarios_folder
 from simfl.scenario import load
 from simfl.streams import Streams
-from simfl.studies.evidence import NotMeasuredError, Verdict, verdict_of
-from simfl.studies.reading import judged
-from simfl.studies.reproducing import scenarios_folder
 from tests.papers.made_up import made_up
 
 pytestmark = pytest.mark.slow

@@ -7,10 +7,10 @@ import pytest
 
 from simfl.papers.proactive_dp import study as proactive_dp
 from simfl.papers.proactive_dp.theorems import plan_rounds, simplified_plan
+from simfl.reproduction import evidence
+from simfl.reproduction.evidence import Verdict, verdict_of
+from simfl.reproduction.reproducing import scenarios_folder
 from simfl.scenario import load
-from simfl.studies import evidence
-from simfl.studies.evidence import Verdict, verdict_of
-from simfl.studies.reproducing import scenarios_folder
 from tests.papers.made_up import made_up
 
 pytestmark = pytest.mark.slow

@@ -14,9 +14,9 @@ from simfl.errors import ConditionError
 from simfl.papers.theorems import adp2sgd, async_fl, mapa, proactive_dp, without_replacement
 from simfl.papers.theorems.judging import Curve, Statement, averages, drawing_of, falls, holds, informs, slope_of
 from simfl.papers.theorems.problems import problem_of
+from simfl.reproduction.papers import Experiment, Runs, Section
+from simfl.reproduction.reproducing import scenarios_folder
 from simfl.scenario import load
-from simfl.studies.papers import Experiment, Runs, Section
-from simfl.studies.reproducing import scenarios_folder
 
 AT = np.array([1.0, 100.0, 4000.0])
 

@@ -8,8 +8,8 @@ import pytest
 
 from simfl.papers.user_privacy import study
 from simfl.papers.user_privacy.study import BUFFERS, EQUAL, ROUNDS, TUNING
-from simfl.studies.papers import Experiment, Runs
-from simfl.studies.reproducing import plan_of, scenarios_folder
+from simfl.reproduction.papers import Experiment, Runs
+from simfl.reproduction.reproducing import plan_of, scenarios_folder
 
 HOURS = 3600.0
 

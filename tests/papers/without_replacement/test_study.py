@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from simfl.papers.without_replacement import study
+from simfl.reproduction.evidence import Verdict, verdict_of
+from simfl.reproduction.papers import Runs
+from simfl.reproduction.reproducing import scenarios_folder
 from simfl.scenario import load
-from simfl.studies.evidence import Verdict, verdict_of
-from simfl.studies.papers import Runs
-from simfl.studies.reproducing import scenarios_folder
 
 pytestmark = pytest.mark.slow
 

@@ -12,12 +12,12 @@ from simfl.catalogue import Catalogue
 from simfl.errors import ScenarioError, nearest
 from simfl.records.results import Run
 from simfl.records.sweeps import Sweep
+from simfl.reproduction.pages import write
+from simfl.reproduction.papers import Experiment, Paper, Runs
+from simfl.reproduction.reading import Reproduction, argument_of
 from simfl.scenario import load
 from simfl.scenario.study import PlannedRun, Study, StudyPlan
 from simfl.studies import Report, sweep
-from simfl.studies.pages import write
-from simfl.studies.papers import Experiment, Paper, Runs
-from simfl.studies.reading import Reproduction, argument_of
 
 #: The papers that can be reproduced, with a line about each.
 PAPERS: Mapping[str, str] = Catalogue(

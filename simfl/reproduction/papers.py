@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from simfl.records import Run
 from simfl.records.comparison import Interval, interval_of
 from simfl.records.sweeps import Group
-from simfl.studies.evidence import NotMeasuredError, Reading, measured
+from simfl.reproduction.evidence import NotMeasuredError, Reading, measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

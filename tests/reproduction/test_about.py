@@ -2,7 +2,7 @@
 
 import subprocess
 
-from simfl.studies.about import code_of, processor
+from simfl.reproduction.about import code_of, processor
 from simfl.version import commit
 
 

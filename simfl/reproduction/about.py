@@ -23,7 +23,7 @@ _PACKAGE = Path(__file__).parents[1]
 #: The rooms that every run goes through, and the modules that judge it.
 ROOMS = ("algorithms", "assembly", "compression", "data", "models", "privacy", "robust", "runs", "scenario", "tape",
          "world")  # fmt: skip
-MODULES = ("records/comparison.py", "streams.py", "studies/evidence.py")
+MODULES = ("records/comparison.py", "streams.py", "reproduction/evidence.py")
 
 
 def about_of(command: str, name: str, swept: Sweep) -> dict[str, str]:

@@ -4,9 +4,9 @@ import math
 import pytest
 
 from simfl.errors import ScenarioError
-from simfl.studies.evidence import NotMeasuredError
-from simfl.studies.papers import Experiment, Number, Section
-from simfl.studies.reproducing import find_paper
+from simfl.reproduction.evidence import NotMeasuredError
+from simfl.reproduction.papers import Experiment, Number, Section
+from simfl.reproduction.reproducing import find_paper
 from tests.papers.made_up import made_up
 
 TABLE, ELSEWHERE = Section("table", ("ε = {:g}", "b = {}")), Section("elsewhere")

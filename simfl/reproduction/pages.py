@@ -14,10 +14,10 @@ from simfl.plots import save_and_close, style, without_a_screen
 from simfl.records.folder import replace_text
 from simfl.records.seeds import Crossed, Seed
 from simfl.records.sweeps import Sweep, SweepRun
-from simfl.studies.about import ABOUT_FIELDS, about_of
-from simfl.studies.evidence import POWER, SEEDS, Judged, NotMeasuredError, show
-from simfl.studies.papers import Number, Paper, Runs
-from simfl.studies.reading import Reproduction, argument_of, counted, judged
+from simfl.reproduction.about import ABOUT_FIELDS, about_of
+from simfl.reproduction.evidence import POWER, SEEDS, Judged, NotMeasuredError, show
+from simfl.reproduction.papers import Number, Paper, Runs
+from simfl.reproduction.reading import Reproduction, argument_of, counted, judged
 from simfl.version import __version__
 
 NUMBER_FIELDS = ("part", "row", "column", "unit", "paper", "ours", "low", "high", "difference", "seeds")

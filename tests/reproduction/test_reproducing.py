@@ -9,10 +9,10 @@ import pytest
 
 from simfl.errors import ScenarioError
 from simfl.records.sweeps import Sweep, SweepRun
-from simfl.studies.evidence import Reading, Verdict, exactly
-from simfl.studies.pages import unfinished
-from simfl.studies.papers import Experiment, Number, Paper, PaperClaim, Section
-from simfl.studies.reproducing import part_of, reproduce
+from simfl.reproduction.evidence import Reading, Verdict, exactly
+from simfl.reproduction.pages import unfinished
+from simfl.reproduction.papers import Experiment, Number, Paper, PaperClaim, Section
+from simfl.reproduction.reproducing import part_of, reproduce
 from simfl.version import __version__, commit
 
 SMALL = ("clients.count=4", "stop={epochs: 2}", "record.updates=false")
@@ -232,7 +232,7 @@ def test_runs_that_did_not_end_share_a_line_with_their_other_seeds():
 
 def test_a_study_of_runs_from_several_commits_names_each(quick, monkeypatch):
     from simfl.records.folder import RunFolder
-    from simfl.studies import about
+    from simfl.reproduction import about
 
     read = RunFolder.read_manifest
     made = {run.folder: commit for run, commit in zip(quick.swept.runs, ("0123456789", ""), strict=True)}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simfl.records.sweeps import Sweep
-from simfl.studies.evidence import Judged, NotMeasuredError, Reading, Verdict, seeds_needed, verdict_of
-from simfl.studies.papers import Number, Paper, Runs
+from simfl.reproduction.evidence import Judged, NotMeasuredError, Reading, Verdict, seeds_needed, verdict_of
+from simfl.reproduction.papers import Number, Paper, Runs
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from simfl.cli.shared import Device, Jobs, Quiet, Results, exit_after
 from simfl.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from simfl.studies.papers import Paper
-    from simfl.studies.reading import Reproduction
+    from simfl.reproduction.papers import Paper
+    from simfl.reproduction.reading import Reproduction
 
 
 def reproduce(
@@ -40,9 +40,9 @@ def reproduce(
     """
     from simfl.cli import screen
     from simfl.cli.bars import sweep_progress
-    from simfl.studies.reading import argument_of
-    from simfl.studies.reproducing import PAPERS, find_paper, part_of, plan_of, scenarios_folder
-    from simfl.studies.reproducing import reproduce as run_study
+    from simfl.reproduction.reading import argument_of
+    from simfl.reproduction.reproducing import PAPERS, find_paper, part_of, plan_of, scenarios_folder
+    from simfl.reproduction.reproducing import reproduce as run_study
 
     if show_list:
         named = {argument_of(name): text for name, text in PAPERS.items()}
@@ -91,7 +91,7 @@ def show_verdicts(outcome: Reproduction) -> None:
     from rich.text import Text
 
     from simfl.cli.screen import output
-    from simfl.studies.evidence import Verdict
+    from simfl.reproduction.evidence import Verdict
 
     colors = {
         Verdict.REPRODUCED: "green",

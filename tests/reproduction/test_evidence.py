@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfl.records.comparison import median_of
-from simfl.studies.evidence import (
+from simfl.reproduction.evidence import (
     MOST_SEEDS,
     Judged,
     NotMeasuredError,
@@ -105,7 +105,7 @@ def test_the_seeds_that_would_decide_do_so_in_nine_of_ten_cases(judge, distance,
     assert part.held is None
     seeds = int(part.seeds)
     assert seeds > len(NEAR_ONE)
-    monkeypatch.setattr("simfl.studies.evidence._enough", lambda *_: math.nan)
+    monkeypatch.setattr("simfl.reproduction.evidence._enough", lambda *_: math.nan)
     draws = np.random.default_rng(1).normal(1.0, spread, (1000, seeds))
     assert sum(judge(draw).held is not None for draw in draws) / len(draws) == pytest.approx(0.91, abs=0.03)
     # Mean and spread known, 1.96 + 1.28 standard errors fit the distance; Student's t asks for a few seeds more.
