@@ -22,7 +22,6 @@ import typer
 from typer import Option
 
 from simfl import plugins
-from simfl.cli import data
 from simfl.cli.compare import compare
 from simfl.cli.evaluate import evaluate
 from simfl.cli.list import list_
@@ -49,7 +48,6 @@ app = typer.Typer(
 )
 for _function in (run, resume, validate, verify, list_, new, schema, evaluate, plot, sweep, compare):
     app.command(_function.__name__.rstrip("_"), cls=Command, help=help_of(_function))(_function)
-app.add_typer(data.app, name="data")
 
 
 #: Commands of earlier versions -> what to use.

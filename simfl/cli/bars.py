@@ -1,4 +1,4 @@
-"""Progress bars of runs, sweeps and downloads."""
+"""Progress bars of runs and sweeps."""
 
 from __future__ import annotations
 
@@ -94,22 +94,3 @@ def _say_run(report: Report) -> None:
     left = f", about {show_about(report.remaining_s)} left" if report.remaining_s else ""
     line = f"{report.finished}/{report.total} {run.label}, seed {run.seeds}: {run.status}{accuracy}"
     say(f"{line} in {show_time(run.wall_s)}{left}")
-
-
-@contextlib.contextmanager
-def download_bar() -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """Show a progress bar of downloads; yields None if stderr is not a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    columns = bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn()
-    with bars.Progress(bars.TextColumn("{task.description}"), *columns, console=console) as bar:
-        tasks: dict[str, bars.TaskID] = {}
-
-        def report(name: str, received: int, total: int | None) -> None:
-            if name not in tasks:
-                tasks[name] = bar.add_task(name, total=total)
-            bar.update(tasks[name], completed=received, total=total)
-
-        yield report

@@ -529,33 +529,6 @@ def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
     assert re.search(r"^sweep .* 8 .* 0\.35$", out, re.MULTILINE)
 
 
-def test_data_sets_are_listed_and_fetched(simfl_, monkeypatch, tmp_path):
-    from simfl.data import fetch, sources
-
-    def fetched(name, root, progress, tell):
-        assert progress is None
-        return [root / name / "file.gz"]
-
-    monkeypatch.setattr(fetch, "fetch", fetched)
-    out = simfl_.printed("data", "list")
-    assert all(name in out for name in sources.SOURCES)
-    out = simfl_.printed("data", "fetch", "mnist", "a9a", "--to", tmp_path / "sets")
-    assert out.splitlines() == [
-        str(tmp_path / "sets" / "mnist" / "file.gz"),
-        str(tmp_path / "sets" / "a9a" / "file.gz"),
-        f"scenarios find it with SIMFL_DATA={tmp_path / 'sets'}",
-    ]
-    code, _, err = simfl_("data", "fetch", "mnist")
-    assert (code, err) == (
-        2,
-        "data fetch: expected a folder to download to; set SIMFL_DATA=FOLDER, or give --to FOLDER\n",
-    )
-    monkeypatch.setenv("SIMFL_DATA", str(tmp_path))
-    assert simfl_("data", "fetch", "mnist")[1] == f"{tmp_path / 'mnist' / 'file.gz'}\n"
-    err = simfl_.refused("data", "fetch", "mnsit")
-    assert err.endswith("found 'mnsit'; did you mean 'mnist'?\n")
-
-
 @pytest.mark.parametrize(
     "words", [(), ("rnu",), ("run",), ("run", "a.yaml", "--device", "tpu"), ("validate", "--sett", "x")]
 )

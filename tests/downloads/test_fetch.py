@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import http.server
 import io
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,9 +14,9 @@ from urllib.request import Request
 
 import pytest
 
-from simfl.data.fetch import _Redirects, _RefusedError, fetch
 from simfl.data.idx import MNIST_FILES
-from simfl.data.sources import SOURCES, RemoteFile, Source
+from simfl.downloads.fetch import _Redirects, _RefusedError, fetch
+from simfl.downloads.sources import SOURCES, RemoteFile, Source
 from simfl.errors import DataError
 
 CONTENT = bytes(range(256)) * 4000  # about 1 MB: several chunks
@@ -324,9 +325,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, site: Site) ->
         get(tmp_path, source(site.url))
 
 
-def test_unknown_names_are_refused() -> None:
-    with pytest.raises(DataError, match=r"^data fetch: expected one of a9a, .*, found 'mnits'; did you mean 'mnist'\?"):
-        fetch("mnits", "nowhere")
+def test_the_sources_have_addresses_and_checksums() -> None:
     assert {"mnist", "cifar10", "a9a", "w8a", "phishing", "ijcnn1", "covtype.binary", "usps"} == set(SOURCES)
     for name, known in SOURCES.items():
         assert known.name == name
@@ -337,9 +336,10 @@ def test_unknown_names_are_refused() -> None:
                 assert checksum is None or len(bytes.fromhex(checksum)) == 32
 
 
-def test_the_published_checksums_hold_for_real_files(real_root: Path) -> None:
+@pytest.mark.skipif("SIMFL_DATA" not in os.environ, reason="SIMFL_DATA names no folder of data sets")
+def test_the_published_checksums_hold_for_real_files() -> None:
     """An existing MNIST counts as fetched: no server is asked."""
-    paths = fetch("mnist", real_root)
+    paths = fetch(SOURCES["mnist"], os.environ["SIMFL_DATA"])
     assert [path.name for path in paths] == [f"{name}.gz" for name in MNIST_FILES]
 
 
@@ -347,3 +347,28 @@ def test_every_fetched_set_can_be_named_in_a_scenario() -> None:
     from simfl.data.libsvm import FETCHABLE
 
     assert set(FETCHABLE) == {name for name in SOURCES if SOURCES[name].files[0].path.startswith("libsvm/")}
+
+
+def test_data_sets_are_listed_and_fetched(simfl_, monkeypatch, tmp_path):
+    def fetched(source, root, progress, tell):
+        assert progress is None
+        return [root / source.name / "file.gz"]
+
+    monkeypatch.setattr("simfl.downloads.fetch.fetch", fetched)
+    out = simfl_.printed("data", "list")
+    assert all(name in out for name in SOURCES)
+    out = simfl_.printed("data", "fetch", "mnist", "a9a", "--to", tmp_path / "sets")
+    assert out.splitlines() == [
+        str(tmp_path / "sets" / "mnist" / "file.gz"),
+        str(tmp_path / "sets" / "a9a" / "file.gz"),
+        f"scenarios find it with SIMFL_DATA={tmp_path / 'sets'}",
+    ]
+    code, _, err = simfl_("data", "fetch", "mnist")
+    assert (code, err) == (
+        2,
+        "data fetch: expected a folder to download to; set SIMFL_DATA=FOLDER, or give --to FOLDER\n",
+    )
+    monkeypatch.setenv("SIMFL_DATA", str(tmp_path))
+    assert simfl_("data", "fetch", "mnist")[1] == f"{tmp_path / 'mnist' / 'file.gz'}\n"
+    err = simfl_.refused("data", "fetch", "mnsit")
+    assert err.endswith("found 'mnsit'; did you mean 'mnist'?\n")

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import IO
 
 from simfl.data.files import BROKEN_STREAM, open_decompressed
-from simfl.data.sources import SOURCES, RemoteFile, Source
-from simfl.errors import DataError, nearest, printable
+from simfl.downloads.sources import RemoteFile, Source
+from simfl.errors import DataError, printable
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the file name, the bytes received so far, and the total bytes if the server states them."""
@@ -37,7 +37,7 @@ _LOCAL_ERRORS = {errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EROFS, errno.EDQ
 
 
 def fetch(
-    name_or_source: str | Source,
+    source: Source,
     root: str | Path,
     progress: Progress | None = None,
     *,
@@ -53,15 +53,6 @@ def fetch(
     `attempts` per address resumes the previous one, after a pause of `wait_s` that doubles. `timeout_s` is the longest
     silence of a server, `total_s` the longest duration of one try.
     """
-    if isinstance(name_or_source, Source):
-        source = name_or_source
-    elif name_or_source in SOURCES:
-        source = SOURCES[name_or_source]
-    else:
-        raise DataError(
-            f"data fetch: expected one of {', '.join(sorted(SOURCES))}, found {name_or_source!r}"
-            f"{nearest(name_or_source, SOURCES)}"
-        )
     paths = []
     for remote in source.files:
         target = Path(root).expanduser() / remote.path

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +21,7 @@ app = typer.Typer(cls=Group, help="Data sets that can be downloaded.", no_args_i
 def list_() -> None:
     """List the data sets that can be downloaded."""
     from simfl.cli import screen
-    from simfl.data.sources import SOURCES
+    from simfl.downloads.sources import SOURCES
 
     screen.show_listing("data sets", {name: source.summary for name, source in SOURCES.items()}, screen.output())
 
@@ -30,9 +32,8 @@ def fetch(
     to: Annotated[Path | None, Option(help="The folder of data sets; SIMFL_DATA by default.")] = None,
 ) -> None:
     """Download and check data sets; continue interrupted downloads."""
-    from simfl.cli.bars import download_bar
-    from simfl.data import fetch as downloads
-    from simfl.data.sources import SOURCES
+    from simfl.downloads import fetch as downloads
+    from simfl.downloads.sources import SOURCES
 
     named = os.environ.get("SIMFL_DATA")
     if to is None and not named:
@@ -45,10 +46,32 @@ def fetch(
     for name in names:
         trusted: list[str] = []
         with download_bar() as progress:
-            files = downloads.fetch(name, root, progress, tell=trusted.append)
+            files = downloads.fetch(SOURCES[name], root, progress, tell=trusted.append)
         for line in trusted:
             say(line)
         for file in files:
             print(file)
     if not named or Path(named).absolute() != root.absolute():
         print(f"scenarios find it with SIMFL_DATA={root.absolute()}")
+
+
+@contextlib.contextmanager
+def download_bar() -> Iterator[Callable[[str, int, int | None], None] | None]:
+    """Show a progress bar of downloads; yields None if stderr is not a terminal."""
+    from rich import progress as bars
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn()
+    with bars.Progress(bars.TextColumn("{task.description}"), *columns, console=console) as bar:
+        tasks: dict[str, bars.TaskID] = {}
+
+        def report(name: str, received: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=total)
+            bar.update(tasks[name], completed=received, total=total)
+
+        yield report
