@@ -47,8 +47,8 @@ BUSY = 2.0
 #: Tests of compiled arithmetic, whose programs are optimized as for users. In other tests a program runs for
 #: milliseconds, and compiling it without optimization takes half the time.
 OPTIMIZED = ("tape", "models", "bench", "privacy/test_noise.py")
-#: An exception: it goes through all models, each of which also has a file of its own with optimization.
-NOT_OPTIMIZED = ("models/test_contract.py",)
+#: Exceptions: one goes through all models, each of which has a file of its own with optimization; one compares runs.
+NOT_OPTIMIZED = ("models/test_contract.py", "bench/test_verification.py")
 #: Options of XLA for programs without optimization.
 UNOPTIMIZED = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 HERE = Path(__file__).parent

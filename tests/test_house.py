@@ -75,8 +75,8 @@ WEIGHTS = {
     "algorithms": 9921,
     "assembly": 4295,
     "attacks": 4745,
-    "bench": 1344,
-    "cli": 1518,
+    "bench": 1505,
+    "cli": 1465,
     "compression": 790,
     "data": 3344,
     "live": 2539,
@@ -88,13 +88,13 @@ WEIGHTS = {
     "reports": 2216,
     "reproduction": 1367,
     "robust": 946,
-    "runs": 2470,
+    "runs": 2361,
     "scenario": 8763,
     "studies": 998,
     "tape": 5278,
     "world": 5376,
 }
-MOST_LINES = {"core": 57629, "all": 90852, "tests": 64347}
+MOST_LINES = {"core": 57467, "all": 90851, "tests": 64347}
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ from simfl.cli.schema import schema
 from simfl.cli.shared import BAD_INPUT, INTERRUPTED, RUN_FAILED, Command, Group, help_of, say
 from simfl.cli.sweep import sweep
 from simfl.cli.validate import validate
-from simfl.cli.verify import verify
 from simfl.errors import DataError, RunError, ScenarioError, nearest
 from simfl.runs import FEW_COLLECTIONS
 from simfl.version import __version__
@@ -46,7 +45,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _function in (run, resume, validate, verify, list_, new, schema, evaluate, plot, sweep, compare):
+for _function in (run, resume, validate, list_, new, schema, evaluate, plot, sweep, compare):
     app.command(_function.__name__.rstrip("_"), cls=Command, help=help_of(_function))(_function)
 
 

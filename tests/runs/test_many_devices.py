@@ -3,7 +3,7 @@
 import pytest
 
 from simfl import ScenarioError, resume, run
-from simfl.runs.verification import _run
+from simfl.bench.verification import _run
 from simfl.scenario import from_mapping
 
 PRIVACY = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0}

@@ -26,9 +26,9 @@ def verify(
     another process. Tables and models must be equal, bit for bit; else the exit code is 1. Another width, device or
     version is not tried, and may change the last bits.
     """
+    from simfl.bench.verification import shortened
+    from simfl.bench.verification import verify as ways_of
     from simfl.cli import console
-    from simfl.runs.verification import shortened
-    from simfl.runs.verification import verify as ways_of
     from simfl.scenario import load
     from simfl.scenario.own_code import look_beside
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from simfl.runs import verification
-from simfl.runs.verification import Way, shortened
+from simfl.bench import verification
+from simfl.bench.verification import Way, shortened
 from simfl.scenario import loads
 
 TEXT = """

@@ -1,7 +1,7 @@
 """Verification of determinism: one scenario run in several equivalent ways.
 
-`python -m simfl.runs.verification SCENARIO OUT DEVICE` runs a scenario and prints its digests: in a process of its own,
-with other hashes of strings, on which results must not depend.
+`python -m simfl.bench.verification SCENARIO OUT DEVICE` runs a scenario and prints its digests, in a process of its
+own with other hashes of strings, on which results must not depend.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _elsewhere(name: str, scenario: Scenario, folder: Path, device: str | None) 
     folder.mkdir(parents=True)
     written = folder / "scenario.yaml"
     written.write_text(scenario.to_yaml(), encoding="utf-8")
-    command = [sys.executable, "-m", "simfl.runs.verification", str(written), str(folder), device or ""]
+    command = [sys.executable, "-m", "simfl.bench.verification", str(written), str(folder), device or ""]
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # users' own modules, too
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths}
