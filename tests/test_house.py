@@ -71,7 +71,7 @@ MOST_GUESTS = 3
 #: raises one lowers another, or says why not.
 WEIGHTS = {
     "": 1208,
-    "accounts": 3432,
+    "accounts": 3582,
     "algorithms": 9921,
     "assembly": 4295,
     "attacks": 4745,
@@ -81,9 +81,9 @@ WEIGHTS = {
     "data": 3344,
     "live": 2539,
     "models": 3425,
-    "papers": 17118,
+    "papers": 17121,
     "plots": 1243,
-    "privacy": 4760,
+    "privacy": 4629,
     "records": 3294,
     "reports": 2216,
     "reproduction": 1367,
@@ -94,7 +94,7 @@ WEIGHTS = {
     "tape": 5278,
     "world": 5376,
 }
-MOST_LINES = {"core": 57467, "all": 90851, "tests": 64347}
+MOST_LINES = {"core": 57336, "all": 90873, "tests": 64368}
 
 
 @dataclass(frozen=True)

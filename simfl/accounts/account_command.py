@@ -36,9 +36,9 @@ def command(
 
     Each release is a sum of clipped gradients with noise of standard deviation z C. The observer sees all releases.
     """
+    from simfl.accounts.plans import assumptions_of_releases, gdp_central_limit_epsilon
     from simfl.privacy.accounting import Release, delta_of, epsilon_of
-    from simfl.privacy.assumptions import assumptions_of_releases
-    from simfl.privacy.gaussian import gaussian_epsilon, gdp_central_limit_epsilon
+    from simfl.privacy.gaussian import gaussian_epsilon
 
     composition = [(Release(noise_multiplier, sampling_rate, sampling), steps)]
     accountants = [accountant] if accountant is not None else list(get_args(Accountant))

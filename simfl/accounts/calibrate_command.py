@@ -28,11 +28,10 @@ def command(
 
     z is the standard deviation of the noise on a sum of clipped gradients, over the clipping norm C.
     """
+    from simfl.accounts.plans import assumptions_of_releases, classic_std, noise_multiplier_for
     from simfl.privacy import checks
     from simfl.privacy.accounting import Release, epsilon_of
-    from simfl.privacy.assumptions import assumptions_of_releases
-    from simfl.privacy.calibration import noise_multiplier_for
-    from simfl.privacy.gaussian import analytic_std, classic_std, gaussian_epsilon
+    from simfl.privacy.gaussian import analytic_std, gaussian_epsilon
 
     if clipping_norm is not None:
         checks.positive(clipping_norm=clipping_norm)

@@ -12,10 +12,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from simfl.accounts.plans import noise_multiplier_for
 from simfl.errors import ScenarioError
 from simfl.privacy import checks
 from simfl.privacy.accounting import MOVED, Neighbors
-from simfl.privacy.calibration import noise_multiplier_for
 from simfl.privacy.gaussian import analytic_std
 from simfl.privacy.in_time import Participation
 from simfl.privacy.strategies import Banded, Strategy, Tree, banded, blt, square_root

@@ -14,7 +14,8 @@ _UNITS = {
 _SCHEDULE = (
     "compute times, availability, losses and stops do not depend on what the data say, only on sizes, which are public"
 )
-_REAL = "noise of real numbers; the last bits of float32 may tell more (Mironov 2012), which no epsilon here covers"
+#: About noise that is drawn as floating-point numbers.
+REAL = "noise of real numbers; the last bits of float32 may tell more (Mironov 2012), which no epsilon here covers"
 
 
 def assumptions(ledger: Ledger, releases: Releases) -> dict[str, str]:
@@ -38,7 +39,7 @@ def assumptions(ledger: Ledger, releases: Releases) -> dict[str, str]:
         "holders": _holders(ledger),
         "trust": _trust(ledger),
         **trusts,
-        "floating point": "discrete noise on a grid, so last bits show nothing" if grid else _REAL,
+        "floating point": "discrete noise on a grid, so last bits show nothing" if grid else REAL,
         "generator": "draws and noise are unknown to the adversary; here they follow from the scenario's seed, with "
         "keys of 32 bits for mini-batches, so this is a simulation of a promise and not a promise",
     }
@@ -56,19 +57,6 @@ def assumptions_of_view(ledger: Ledger, releases: Releases, shared: bool, sums: 
         sees = "of messages to the same node it sees the sum alone" if sums else "it sees the messages that reach it"
         assumed["observer"] = f"{sees}; it does as the algorithm says, and shares its view with nobody"
     return assumed
-
-
-def assumptions_of_releases(neighbors: str, sampling: str, rate: float) -> dict[str, str]:
-    """Return the assumptions of a number of releases that no run has made."""
-    secret = sampling in ("poisson", "without_replacement") and rate < 1.0
-    return {
-        "unit": "what is clipped: an example, or a user with all its data",
-        "neighbors": "one of them " + ("replaced" if neighbors == "replace_one" else "more or less"),
-        "draws": f"drawn anew for each release ({sampling}), unknown to the adversary" if secret else "none is secret",
-        "availability": "all that are drawn take part; the number of releases is fixed beforehand",
-        "floating point": _REAL,
-        "generator": "draws and noise are unknown to the adversary",
-    }
 
 
 def _unit(ledger: Ledger) -> str:

@@ -1,50 +1,16 @@
-"""Noise for a given (epsilon, delta), and releases within a budget, by search."""
+"""Noise for an epsilon, and releases within a budget, by search."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 
 import scipy
 
 from simfl.errors import ConditionError
-from simfl.privacy import checks
-from simfl.privacy.accounting import Accountant, Neighbors, Release, Sampling, epsilon_of
+from simfl.privacy.accounting import Accountant
 
 _LEAST_NOISE, _MOST_NOISE = 1e-4, 1e6
-
-
-@functools.lru_cache(maxsize=256)
-def noise_multiplier_for(
-    epsilon: float,
-    delta: float,
-    *,
-    steps: int,
-    sampling_rate: float = 1.0,
-    sampling: Sampling = "poisson",
-    neighbors: Neighbors = "add_or_remove",
-    accountant: Accountant = "tightest",
-) -> float:
-    """Return the smallest noise multiplier z that makes `steps` >= 1 releases private.
-
-    z is within 1e-4 of the smallest and not below it, so its epsilon does not exceed the given one. The least z is
-    1e-4. `sampling_rate` is q, the share of the examples in each release; `sampling`, `neighbors` and `accountant` are
-    as in `simfl.privacy.accounting`.
-
-    Raises:
-        ConditionError: no amount of noise is enough.
-    """
-    checks.positive(epsilon=epsilon)
-    checks.whole(1, steps=steps)
-    if sampling_rate == 0.0:
-        raise ValueError("sampling_rate: expected a number in (0, 1], found 0; releases of no examples need no noise")
-
-    def spent(noise_multiplier: float, by: Accountant) -> float:
-        release = Release(noise_multiplier, sampling_rate, sampling)
-        return epsilon_of([(release, steps)], delta, neighbors=neighbors, accountant=by)
-
-    return least_noise(spent, epsilon, accountant)
 
 
 def least_noise(spent: Callable[[float, Accountant], float], epsilon: float, accountant: Accountant) -> float:

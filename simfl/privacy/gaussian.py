@@ -1,12 +1,11 @@
-"""The Gaussian mechanism in closed form: exact curves and textbook bounds.
+"""The Gaussian mechanism in closed form.
 
 The privacy of a release of N(value, std^2 I), where one example moves the value by at most `sensitivity` in L2 norm,
 depends only on mu = sensitivity / std. The sensitivity includes the neighboring relation: one example more or less
 moves a sum of clipped gradients by C, one replaced by 2C.
 
-Dwork and Roth 2014, "The algorithmic foundations of differential privacy", Theorem A.1 and Theorem 3.20,
-https://doi.org/10.1561/0400000042; Balle and Wang 2018, "Improving the Gaussian mechanism for differential privacy",
-Theorem 8, https://arxiv.org/abs/1805.06530; Dong, Roth and Su 2019, "Gaussian differential privacy",
+Balle and Wang 2018, "Improving the Gaussian mechanism for differential privacy", Theorem 8,
+https://arxiv.org/abs/1805.06530; Dong, Roth and Su 2019, "Gaussian differential privacy",
 https://arxiv.org/abs/1905.02383.
 """
 
@@ -15,13 +14,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from simfl.errors import ConditionError
 from simfl.privacy import checks
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
@@ -82,88 +79,6 @@ def analytic_std(epsilon: float, delta: float, sensitivity: float = 1.0) -> floa
     while _log_delta(epsilon, high) < log_delta:
         high *= 2.0
     return sensitivity / _root(lambda mu: _log_delta(epsilon, mu) - log_delta, low, high)
-
-
-def classic_std(epsilon: float, delta: float, sensitivity: float = 1.0, *, beyond: bool = False) -> float:
-    """Return the classical sensitivity * sqrt(2 ln(1.25 / delta)) / epsilon.
-
-    Dwork and Roth 2014, Theorem A.1, which proves it for epsilon < 1 only. It is also sufficient for larger epsilon up
-    to `classic_limit` (7.46 for delta = 1e-3, 9.75 for 2.8e-10), but not beyond. `analytic_std` is smaller and always
-    valid. `beyond` permits the formula outside of its theorem, as papers use it.
-
-    Raises:
-        ConditionError: epsilon >= 1 without `beyond`.
-    """
-    checks.positive(epsilon=epsilon)
-    checks.at_least(0.0, sensitivity=sensitivity)
-    checks.open_unit(delta=delta)
-    if epsilon >= 1.0 and not beyond:
-        raise ConditionError(
-            f"classical Gaussian noise: condition epsilon < 1 of its theorem: epsilon is {epsilon:g}; "
-            "use analytic noise, which holds for every epsilon (or beyond=True for the formula all the same)"
-        )
-    return sensitivity * math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
-
-
-def classic_limit(delta: float) -> float:
-    """Return the largest epsilon for which the classical formula is valid.
-
-    It is computed, not proved: at this epsilon the exact delta of `classic_std` reaches the given delta. Near delta = 1
-    the formula is never valid.
-    """
-    if not 0.0 < delta < 0.5:
-        raise ValueError(f"delta: expected a number between 0 and 0.5, found {delta:g}")
-    log_delta = math.log(delta)
-    factor = math.sqrt(2.0 * math.log(1.25 / delta))
-    high = 1.0
-    while _log_delta(high, high / factor) <= log_delta:
-        high *= 2.0
-    return _root(lambda epsilon: _log_delta(epsilon, epsilon / factor) - log_delta, high / 2.0, high)
-
-
-def gdp_central_limit_mu(
-    noise_multiplier: float, sampling_rate: float, steps: int, sampling: Literal["poisson", "uniform"] = "poisson"
-) -> float:
-    """Return the mu that many sampled Gaussian releases approach in the central limit.
-
-    Poisson: mu = q sqrt(T) sqrt(e^(1/z^2) - 1); uniform, a batch of fixed size:
-    mu = sqrt(2) q sqrt(T) sqrt(e^(1/z^2) Phi(1.5/z) + 3 Phi(-0.5/z) - 2).
-    Bu, Dong, Long and Su 2019, "Deep learning with Gaussian differential privacy", https://arxiv.org/abs/1911.11607.
-
-    `noise_multiplier` is z > 0, for one example more or less; `sampling_rate` is q in [0, 1]. `steps`, T >= 0, need not
-    be an integer: papers use fractional numbers of rounds.
-    """
-    checks.positive(noise_multiplier=noise_multiplier)
-    checks.unit(sampling_rate=sampling_rate)
-    checks.at_least(0.0, steps=steps)
-    checks.one_of(("poisson", "uniform"), sampling=sampling)
-    precision = 1.0 / noise_multiplier / noise_multiplier
-    if precision > 700.0:  # e^700 is near the largest float64
-        return math.inf if sampling_rate * steps > 0.0 else 0.0
-    if sampling == "poisson":
-        variance = math.expm1(precision)
-    else:
-        z = noise_multiplier
-        # The constants of the sum cancel and are left out: Phi(x) - 1/2 = erf(x / sqrt 2) / 2.
-        half = math.erf(1.5 / z / math.sqrt(2.0)) - 3.0 * math.erf(0.5 / z / math.sqrt(2.0))
-        variance = 2.0 * (math.expm1(precision) * float(scipy.special.ndtr(1.5 / z)) + 0.5 * half)
-    return sampling_rate * math.sqrt(steps * variance)
-
-
-def gdp_central_limit_epsilon(
-    delta: float,
-    noise_multiplier: float,
-    *,
-    sampling_rate: float,
-    steps: int,
-    sampling: Literal["poisson", "uniform"] = "poisson",
-) -> float:
-    """Return epsilon by the central limit: an approximation, not a bound.
-
-    A diagnostic only: TensorFlow Privacy's `gdp_accountant` computed it, and papers compare with it. See
-    `gaussian_epsilon` and `gdp_central_limit_mu` for the arguments.
-    """
-    return gaussian_epsilon(delta, gdp_central_limit_mu(noise_multiplier, sampling_rate, steps, sampling))
 
 
 def _log_delta(epsilon: float, mu: float) -> float:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simfl.privacy.adaptive import AdaptiveNorm
-from simfl.privacy.assumptions import assumptions, assumptions_of_releases, assumptions_of_view
+from simfl.privacy.assumptions import assumptions, assumptions_of_view
 from simfl.privacy.cohorts import CohortLedger, CohortPlan
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
@@ -83,8 +83,3 @@ def test_an_observer_of_a_network_is_assumed_to_follow_the_algorithm():
     assert words["observer"].startswith("of messages to the same node it sees the sum alone")
     assert words["holders"] == "counted: all clients that hold an example"
     assert assumptions_of_view(ledger, Releases([1, 1], refusal="it was lost"), shared=False) == {}
-
-
-def test_a_number_of_releases_assumes_a_draw_only_where_it_amplifies():
-    assert assumptions_of_releases("add_or_remove", "poisson", 0.1)["draws"].startswith("drawn anew")
-    assert assumptions_of_releases("replace_one", "poisson", 1.0)["draws"] == "none is secret"

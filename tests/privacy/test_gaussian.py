@@ -6,16 +6,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simfl.errors import ConditionError, ScenarioError
-from simfl.privacy.gaussian import (
-    analytic_std,
-    classic_limit,
-    classic_std,
-    gaussian_delta,
-    gaussian_epsilon,
-    gdp_central_limit_epsilon,
-    gdp_central_limit_mu,
-)
+from simfl.privacy.gaussian import analytic_std, gaussian_delta, gaussian_epsilon
 
 QUICK = settings(max_examples=60, deadline=None)
 MNIST_DELTA = 1 / 60000**2  # of without_replacement
@@ -93,66 +84,14 @@ def test_the_closed_forms_have_their_limits():
 
 
 def test_closed_forms_have_the_numbers_of_the_theory_page():
-    assert classic_std(1.0, MNIST_DELTA, beyond=True) == pytest.approx(6.667435, abs=5e-7)
     assert analytic_std(1.0, MNIST_DELTA) == pytest.approx(5.705038, abs=5e-7)
-    # At epsilon = 10 the classical formula gives too little noise.
-    assert classic_std(10.0, 1e-5, beyond=True) == pytest.approx(0.48448, abs=5e-6)
     assert analytic_std(10.0, 1e-5) == pytest.approx(0.49989, abs=5e-6)
-
-
-def test_classical_noise_has_the_exact_delta_of_its_multiplier():
-    mu = 1 / classic_std(1.0, MNIST_DELTA, beyond=True)
-    assert gaussian_epsilon(MNIST_DELTA, mu) == pytest.approx(0.84992, abs=5e-6)
-    assert gaussian_delta(1.0, mu) == pytest.approx(4.6e-13, abs=5e-15)
-
-
-@pytest.mark.parametrize(("delta", "limit"), [(1e-3, 7.463), (1e-5, 8.420), (1e-6, 8.782), (MNIST_DELTA, 9.752)])
-def test_classical_noise_suffices_exactly_up_to_its_limit(delta, limit):
-    assert classic_limit(delta) == pytest.approx(limit, abs=5e-4)
-    for epsilon, enough in ((0.999 * limit, True), (1.001 * limit, False)):
-        assert (classic_std(epsilon, delta, beyond=True) >= analytic_std(epsilon, delta)) is enough
-
-
-@QUICK
-@given(epsilon=st.floats(1e-3, 0.999), delta=deltas)
-def test_classical_noise_exceeds_exact_noise_where_its_theorem_holds(epsilon, delta):
-    assume(delta < 0.5)
-    assert classic_std(epsilon, delta) >= analytic_std(epsilon, delta)
-
-
-def test_classical_noise_is_refused_at_epsilon_one():
-    with pytest.raises(
-        ConditionError, match=r"condition epsilon < 1 of its theorem: epsilon is 1; use analytic"
-    ) as refused:
-        classic_std(1.0, 1e-5)
-    assert isinstance(refused.value, ScenarioError)
-    assert "\n" not in str(refused.value)
 
 
 def test_composition_equals_numerical_composition():
     one = privacy_loss_distribution.from_gaussian_mechanism(3.0, value_discretization_interval=1e-4)
     several = one.self_compose(7).get_epsilon_for_delta(1e-6)
     assert gaussian_epsilon(1e-6, math.sqrt(7) / 3.0) == pytest.approx(several, rel=1e-3)
-
-
-@pytest.mark.parametrize(("z", "rate", "steps", "delta", "uniform"), [
-    (19.3038, 0.0026, 1923, 1e-4, 0.0105), (12.1107, 0.0048, 1250, 1 / 60000, 0.0389),
-    (6.5723, 0.00812, 862, 2e-5, 0.1132),
-])  # fmt: skip
-def test_central_limit_has_the_numbers_of_the_theory_page(z, rate, steps, delta, uniform):
-    epsilon = gdp_central_limit_epsilon(delta, z, sampling_rate=rate, steps=steps, sampling="uniform")
-    assert epsilon == pytest.approx(uniform, abs=5e-5)
-    # 2 to 6 per cent above the exact Poisson epsilon; its Poisson form is below it, so it is not a bound.
-    assert gdp_central_limit_epsilon(delta, z, sampling_rate=rate, steps=steps) < uniform
-
-
-def test_central_limit_without_sampling_is_near_composition():
-    z, steps = 40.0, 9
-    assert gdp_central_limit_mu(z, 1.0, steps) == pytest.approx(math.sqrt(steps) / z, rel=1e-3)
-    for sampling in ("poisson", "uniform"):  # with much noise both approach q sqrt(T) / z
-        assert gdp_central_limit_mu(1e5, 0.5, 4, sampling) == pytest.approx(0.5 * 2 / 1e5, rel=1e-4)
-    assert gdp_central_limit_mu(0.01, 0.5, 1) == math.inf
-    assert gdp_central_limit_mu(1.0, 0.0, 10) == 0.0
 
 
 @pytest.mark.parametrize(("call", "message"), [
@@ -162,12 +101,6 @@ def test_central_limit_without_sampling_is_near_composition():
     (lambda: gaussian_epsilon(math.nan, 1.0), r"^delta: "),
     (lambda: analytic_std(1.0, 1.0), r"^delta: "),
     (lambda: analytic_std(1.0, 1e-5, -1.0), r"^sensitivity: "),
-    (lambda: classic_std(0.0, 1e-5), r"^epsilon: expected a finite number > 0, found 0$"),
-    (lambda: classic_limit(0.7), r"^delta: expected a number between 0 and 0\.5"),
-    (lambda: gdp_central_limit_mu(0.0, 0.1, 1), r"^noise_multiplier: "),
-    (lambda: gdp_central_limit_mu(1.0, 1.1, 1), r"^sampling_rate: "),
-    (lambda: gdp_central_limit_mu(1.0, 0.1, -1), r"^steps: "),
-    (lambda: gdp_central_limit_mu(1.0, 0.1, 1, "all"), r"^sampling: expected poisson or uniform, found 'all'$"),
 ])  # fmt: skip
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):

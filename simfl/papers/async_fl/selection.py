@@ -16,12 +16,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from simfl.accounts.plans import noise_multiplier_for
 from simfl.errors import ConditionError
 from simfl.papers.async_fl.privacy import GrowthClaim, GrowthSetting, rounds_of
 from simfl.papers.async_fl.sizes import ShiftedPowerSizes
 from simfl.papers.moments import u0, u1
 from simfl.privacy import accounting, checks
-from simfl.privacy.calibration import noise_multiplier_for
 
 _CLOSE = 1e-9
 _MOST_ITERATIONS = 1000

@@ -125,7 +125,7 @@ def _show(
         ("expected at least", f"{rehearsed.all:.2%}", "all rounds' noise, added up"),
         ("expected at most", f"{rehearsed.last:.2%}", "the last round's noise only"),
     ]
-    from simfl.privacy.assumptions import assumptions_of_releases
+    from simfl.accounts.plans import assumptions_of_releases
 
     notes = [
         "neighbors: one example of a client more or less; Poisson sampling; all messages of the client are visible",

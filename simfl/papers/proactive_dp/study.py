@@ -274,8 +274,8 @@ def table_numbers(runs: Runs) -> Iterator[Number]:
 @functools.cache
 def spent(table: str, batch: int) -> tuple[float, float]:
     """Return the epsilon of a table's gradients: central limit, certified."""
+    from simfl.accounts.plans import gdp_central_limit_epsilon
     from simfl.privacy.accounting import Release, epsilon_of
-    from simfl.privacy.gaussian import gdp_central_limit_epsilon
 
     examples, gradients, epsilon = TABLES[table]
     delta, rate, rounds = 1 / examples, batch / examples, round(gradients / batch)

@@ -13,13 +13,14 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.accounts.plans import classic_limit, classic_std
 from simfl.assembly.kinds.base import Kind
 from simfl.assembly.setup import Protection, Setup
 from simfl.papers.without_replacement.config import DeepQSgd, PassedModels
 from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger, most_uses
 from simfl.papers.without_replacement.steps import Capped
 from simfl.papers.without_replacement.theory import dp_sgd_noise
-from simfl.privacy.gaussian import analytic_std, classic_limit, classic_std
+from simfl.privacy.gaussian import analytic_std
 from simfl.privacy.mechanisms import UnclippedGaussian
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import KnownUses, planned_uses

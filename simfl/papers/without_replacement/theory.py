@@ -24,9 +24,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from simfl.accounts.plans import classic_std
 from simfl.errors import ConditionError
 from simfl.privacy import checks
-from simfl.privacy.gaussian import analytic_std, classic_std, gaussian_epsilon
+from simfl.privacy.gaussian import analytic_std, gaussian_epsilon
 
 Calibration = Literal["classic", "analytic"]
 

@@ -264,8 +264,8 @@ def test_growing_sizes_need_less_noise_than_s0_and_more_than_constant_sizes_of_a
 
     Fewer and larger rounds reduce the noise; their growth does not.
     """
+    from simfl.accounts.plans import noise_multiplier_for
     from simfl.privacy.accounting import Release, epsilon_of
-    from simfl.privacy.calibration import noise_multiplier_for
 
     def constant(size, rounds):
         z = noise_multiplier_for(1.0, 5.5e-8, steps=rounds, sampling_rate=size / 10_000, accountant="renyi")

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from simfl.accounts.plans import gdp_central_limit_epsilon
 from simfl.errors import ConditionError
 from simfl.papers import moments
 from simfl.papers.proactive_dp import theorems as proactive
 from simfl.privacy.accounting import Release, epsilon_of
-from simfl.privacy.gaussian import gdp_central_limit_epsilon
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from simfl.accounts.plans import classic_std
 from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger, PassTally
-from simfl.privacy.gaussian import analytic_std, classic_std, gaussian_epsilon
+from simfl.privacy.gaussian import analytic_std, gaussian_epsilon
 from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import KnownUses, planned_uses
 from simfl.privacy.terms import Terms

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simfl.accounts.plans import classic_limit
 from simfl.errors import ConditionError
 from simfl.papers.without_replacement.theory import (
     SAMPLING_CONSTANT,
@@ -16,7 +17,6 @@ from simfl.papers.without_replacement.theory import (
     theorem6,
 )
 from simfl.privacy.accounting import Release, epsilon_of
-from simfl.privacy.gaussian import classic_limit
 
 QUICK = settings(max_examples=50, deadline=None)
 DELTA = 1 / 60000**2
