@@ -81,7 +81,7 @@ WEIGHTS = {
     "data": 3344,
     "live": 2539,
     "models": 3425,
-    "papers": 17121,
+    "papers": 17176,
     "plots": 1243,
     "privacy": 4629,
     "records": 3294,
@@ -89,12 +89,12 @@ WEIGHTS = {
     "reproduction": 1367,
     "robust": 946,
     "runs": 2361,
-    "scenario": 8763,
+    "scenario": 8697,
     "studies": 998,
     "tape": 5278,
     "world": 5376,
 }
-MOST_LINES = {"core": 57336, "all": 90873, "tests": 64368}
+MOST_LINES = {"core": 57270, "all": 90862, "tests": 64368}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from simfl.scenario.fields import (
     Positive,
     PositiveEach,
     Within,
-    auto_or,
     option,
     variant,
 )
@@ -572,61 +571,6 @@ class Laplace(Accounted):
     )
 
 
-class OnePassGaussian(MechanismConfig):
-    """Gaussian noise on the mean gradient, for examples that are used once.
-
-    It is the noise of the without-replacement paper.
-    """
-
-    counts_uses = True
-    mechanism: Literal["one_pass_gaussian"] = variant("one_pass_gaussian")
-    epsilon: Positive = option(1.0, "epsilon for which the noise is computed")
-    delta: Annotated[
-        float | Literal["auto"],
-        auto_or(Within(above=0, below=1).number, "a number > 0 and < 1", "a number"),
-        WithJsonSchema(
-            {
-                "anyOf": [{"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, {"const": "auto"}],
-                "format": "auto or number > 0 and < 1",
-            }
-        ),
-    ] = Field(  # type: ignore[assignment]
-        default="auto",
-        description="delta for which the noise is computed, also the reported one; auto: 1/n², n the "
-        "number of examples of all clients",
-    )
-    lipschitz: Positive | None = option(
-        None,
-        "L, the norm to which each example's gradient is clipped, so that the guarantee holds for any data; "
-        "null: the paper's value for logistic regression, 1 without l2 and 1 + l2 R with it (1 is enough, because the "
-        "gradient of the penalty is not secret)",
-    )
-    calibration: Literal["analytic", "classic"] = option(
-        "analytic",
-        "how the noise is computed; analytic: exact for every epsilon; classic: sqrt(2 ln(1.25/delta))/epsilon, as in "
-        "the paper",
-    )
-    budget: Literal["joint", "per_task"] = option(
-        "joint",
-        "joint: epsilon covers an example in all tasks and at all clients that hold it; per_task: epsilon "
-        "covers one task (model) and one client, as in the paper, and all of them together cost more",
-    )
-
-
-class UnclippedOnePass(OnePassGaussian):
-    """The noise of one_pass_gaussian without clipping: never certified.
-
-    The paper's listings do not clip.
-    """
-
-    mechanism: Literal["one_pass_gaussian_unclipped"] = variant("one_pass_gaussian_unclipped")  # type: ignore[assignment]
-    lipschitz: Positive | None = option(
-        None,
-        "L, the bound on gradients for which the noise is computed; gradients should not exceed it. null: 1 "
-        "without l2 and 1 + l2 R with it",
-    )
-
-
 class UnclippedGaussian(MechanismConfig):
     """Gaussian noise on gradients without clipping: never certified.
 
@@ -637,17 +581,7 @@ class UnclippedGaussian(MechanismConfig):
     noise_std: NonNegative = option(1.0, "standard deviation of the noise on the sum, per coordinate")
 
 
-CORE = (
-    Gaussian
-    | GaussianUpdate
-    | CohortGaussian
-    | DiscreteGaussian
-    | LaplaceL2
-    | Laplace
-    | OnePassGaussian
-    | UnclippedOnePass
-    | UnclippedGaussian
-)
+CORE = Gaussian | GaussianUpdate | CohortGaussian | DiscreteGaussian | LaplaceL2 | Laplace | UnclippedGaussian
 
 
 def renewed(privacy: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -197,8 +197,8 @@ data: {set: minst}
    my_data:load, found 'minst'; did you mean 'mnist'?
 privacy: {mechanism: gausian}
 -> privacy.mechanism: expected gaussian, gaussian_update, gaussian_cohort, discrete_gaussian, laplace_l2, laplace,
-   one_pass_gaussian, one_pass_gaussian_unclipped, gaussian_unclipped, laplace_l2_radius_only or
-   laplace_l2_radius_only_mean, found 'gausian'; did you mean 'gaussian'?
+   gaussian_unclipped, laplace_l2_radius_only, laplace_l2_radius_only_mean, one_pass_gaussian or
+   one_pass_gaussian_unclipped, found 'gausian'; did you mean 'gaussian'?
 privacy: {noise_multiplier: 1, quantize: true}
 -> privacy.quantize: expected a key of privacy, found 'quantize', which was removed; delete it: the noise of
    examples is one of real numbers

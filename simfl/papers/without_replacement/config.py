@@ -1,4 +1,4 @@
-"""Options of the without-replacement paper's algorithms."""
+"""Sections of the without-replacement paper: its noise and its algorithms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from simfl.papers.without_replacement.steps import RootOfCount
 from simfl.scenario.algorithms.base import AlgorithmConfig, Sections
-from simfl.scenario.fields import Count, Positive, Settled, Share, Within, variant
+from simfl.scenario.fields import Count, Positive, Settled, Share, Within, auto_or, option, variant
+from simfl.scenario.privacy import MechanismConfig
 from simfl.scenario.problems import InvalidValueError, Problem, show
 from simfl.scenario.schedules import ConstantStep, InverseStep, Schedule, StepSize
 from simfl.scenario.seams import Uses
@@ -34,6 +35,61 @@ AutoOrPositive = Annotated[
         }
     ),
 ]
+
+
+class OnePassGaussian(MechanismConfig):
+    """Gaussian noise on the mean gradient, for examples that are used once.
+
+    It is the noise of the without-replacement paper.
+    """
+
+    counts_uses = True
+    mechanism: Literal["one_pass_gaussian"] = variant("one_pass_gaussian")
+    epsilon: Positive = option(1.0, "epsilon for which the noise is computed")
+    delta: Annotated[
+        float | Literal["auto"],
+        auto_or(Within(above=0, below=1).number, "a number > 0 and < 1", "a number"),
+        WithJsonSchema(
+            {
+                "anyOf": [{"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, {"const": "auto"}],
+                "format": "auto or number > 0 and < 1",
+            }
+        ),
+    ] = Field(  # type: ignore[assignment]
+        default="auto",
+        description="delta for which the noise is computed, also the reported one; auto: 1/n², n the "
+        "number of examples of all clients",
+    )
+    lipschitz: Positive | None = option(
+        None,
+        "L, the norm to which each example's gradient is clipped, so that the guarantee holds for any data; "
+        "null: the paper's value for logistic regression, 1 without l2 and 1 + l2 R with it (1 is enough, because the "
+        "gradient of the penalty is not secret)",
+    )
+    calibration: Literal["analytic", "classic"] = option(
+        "analytic",
+        "how the noise is computed; analytic: exact for every epsilon; classic: sqrt(2 ln(1.25/delta))/epsilon, as in "
+        "the paper",
+    )
+    budget: Literal["joint", "per_task"] = option(
+        "joint",
+        "joint: epsilon covers an example in all tasks and at all clients that hold it; per_task: epsilon "
+        "covers one task (model) and one client, as in the paper, and all of them together cost more",
+    )
+
+
+class UnclippedOnePass(OnePassGaussian):
+    """The noise of one_pass_gaussian without clipping: never certified.
+
+    The paper's listings do not clip.
+    """
+
+    mechanism: Literal["one_pass_gaussian_unclipped"] = variant("one_pass_gaussian_unclipped")  # type: ignore[assignment]
+    lipschitz: Positive | None = option(
+        None,
+        "L, the bound on gradients for which the noise is computed; gradients should not exceed it. null: 1 "
+        "without l2 and 1 + l2 R with it",
+    )
 
 
 Order = Literal["random", "round_robin", "fewest", "rounds"]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from simfl.accounts.plans import classic_limit, classic_std
 from simfl.assembly.kinds.base import Kind
 from simfl.assembly.setup import Protection, Setup
-from simfl.papers.without_replacement.config import DeepQSgd, PassedModels
+from simfl.papers.without_replacement.config import DeepQSgd, OnePassGaussian, PassedModels, UnclippedOnePass
 from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger, most_uses
 from simfl.papers.without_replacement.steps import Capped
 from simfl.papers.without_replacement.theory import dp_sgd_noise
@@ -26,7 +26,6 @@ from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import KnownUses, planned_uses
 from simfl.privacy.terms import Terms
 from simfl.scenario import Scenario
-from simfl.scenario.privacy import OnePassGaussian, UnclippedOnePass
 from simfl.scenario.schedules import Schedule
 
 #: Models for which Lemma 5 holds: a clipped gradient of theirs is still the gradient of a convex function.
