@@ -32,14 +32,6 @@ def test_clients_without_outages_are_always_online():
     assert not there(Outage(1.0, 2.0)).trivial
 
 
-def test_an_outage_includes_its_start_and_excludes_its_end():
-    availability = there(Outage(1.0, 2.0))
-    assert [availability.online(0, t) for t in (0.9, 1.0, 1.9, 2.0)] == [True, False, False, True]
-    assert availability.outage(0, 1.5) == Outage(1.0, 2.0)
-    assert availability.outage(0, 2.5) is None
-    assert availability.online(1, 1.5), "a rule concerns its client"
-
-
 @pytest.mark.parametrize("tenths", [3, 6, 7, 8, 10, 29])
 def test_rounding_moves_nothing_over_the_edge_of_an_outage(tenths):
     """Sums of 0.1 s are above 0.3 and 0.6, below 0.8 and 1.0, and equal to 0.7."""
@@ -68,18 +60,6 @@ def test_a_client_that_crashes_permanently_is_gone():
     assert availability.gone(0, 4.0)
     assert not availability.gone(0, 3.9)
     assert availability.offline_s(0, 10.0) == 6.0
-
-
-def test_a_late_client_joins_at_the_end_of_its_first_absence():
-    assert there(Outage(0.0, 5.0)).joins_s(0) == 5.0
-    assert there(Outage(1.0, 5.0)).joins_s(0) == 0.0
-    assert there(Outage(0.0, math.inf, crash=True)).joins_s(0) == math.inf
-
-
-def test_back_s_is_the_time_of_return():
-    availability = there(Outage(1.0, 2.0), Outage(4.0, math.inf, crash=True))
-    assert [availability.back_s(0, t) for t in (0.5, 1.0, 1.5, 2.0, 4.0)] == [0.5, 2.0, 2.0, 2.0, math.inf]
-    assert availability.back_s(1, 1.5) == 1.5
 
 
 def test_away_s_is_the_time_of_the_next_absence():

@@ -1,20 +1,15 @@
 import math
 
 import networkx as nx
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Network
-from simfl.world.availability import Outage
-from simfl.world.cuts import Cut, Cuts
 from simfl.world.flows import Flows
 from simfl.world.link_values import Period, Rule, Sampled
 from simfl.world.links import LinkModel
-from simfl.world.underlay import Underlay, star_of_switches, two_level_tree
-from tests.helpers import constant, exponential
+from simfl.world.underlay import Underlay, star_of_switches
+from tests.helpers import constant
 from tests.world.test_links import MB, deliveries
 
 
@@ -60,44 +55,6 @@ def test_messages_share_what_they_cross_in_the_same_direction():
     network, sends = make_network(bandwidth=MB), [(0.0, 0, 1, MB)] * 2 + [(0.0, 1, 0, MB)]
     seen = {index: time for time, index in deliveries(network, sends)}
     assert seen == pytest.approx({0: 2.0, 1: 2.0, 2: 1.0})
-
-
-@settings(max_examples=25, deadline=None, derandomize=True)
-@given(
-    seed=st.integers(0, 10**6),
-    loss=st.sampled_from([0.0, 0.3]),
-    fifo=st.booleans(),
-    cut=st.booleans(),
-    away=st.booleans(),
-    beneath=st.booleans(),
-)
-def test_messages_that_are_lost_late_or_cut_off_arrive_exactly_once(seed, loss, fifo, cut, away, beneath):
-    generator = np.random.default_rng(seed)
-    sends = [
-        (float(t), int(s), int((s + d) % 6), 1000)
-        for t, s, d in zip(
-            np.sort(generator.random(60) * 2), generator.integers(0, 6, 60), generator.integers(1, 6, 60), strict=True
-        )
-    ]
-    tree = measured(two_level_tree(2, 2), 0.01, 30_000.0)
-    underlay = Underlay(tree, [f"rack{k % 4}" for k in range(6)]) if beneath else None
-    rows = []
-    network = make_network(
-        6, seed, {2: [Outage(0.5, 1.0), Outage(1.2, 1.3, crash=True)]} if away else None, rows, underlay,
-        latency=exponential(0.02), loss=loss, resend_timeout_s=0.05, fifo=fifo, uplink=50_000.0, downlink=40_000.0,
-        cuts=Cuts([Cut((frozenset({0, 1}),), 0.4, 0.7), Cut((frozenset({1, 2}),), 0.6, 1.1)] if cut else ()),
-    )  # fmt: skip
-    seen = deliveries(network, sends)
-    assert sorted(index for _, index in seen) == list(range(60))
-    for time, index in seen:
-        assert time >= sends[index][0] + 1000 / 40_000 - 1e-9
-        assert network.availability.online(sends[index][2], time)
-    if fifo:
-        for link in {send[1:3] for send in sends}:
-            order = [index for _, index in seen if sends[index][1:3] == link]
-            assert order == sorted(order)
-    assert network.messages == 60 + sum(row[5] for row in rows)
-    assert (network.delivered, network.in_flight, network.carrier.backlog_s()) == (60, 0, 0.0)
 
 
 def test_the_backlog_is_that_of_the_busiest_resource():

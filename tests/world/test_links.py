@@ -1,14 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Network
 from simfl.world.availability import Outage
 from simfl.world.link_values import LinkModel, Rule, Value
 from simfl.world.steps import Changing
-from tests.helpers import constant, exponential
+from tests.helpers import constant
 
 MB = 1_000_000
 
@@ -32,52 +30,6 @@ def deliveries(network, sends):
         network.clock.call_at(time, send)
     network.clock.run()
     return seen
-
-
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(
-    seed=st.integers(0, 10**6),
-    loss=st.sampled_from([0.0, 0.2, 0.6]),
-    fifo=st.booleans(),
-    bandwidth=st.sampled_from([None, 50_000.0]),
-    uplink=st.sampled_from([None, 80_000.0]),
-    downlink=st.sampled_from([None, 80_000.0]),
-    away=st.booleans(),
-)
-def test_messages_that_are_lost_late_or_queued_arrive_exactly_once(seed, loss, fifo, bandwidth, uplink, downlink, away):
-    generator = np.random.default_rng(seed)
-    size = 1000
-    sends = [
-        (float(t), int(s), int((s + d) % 4), size)
-        for t, s, d in zip(
-            np.sort(generator.random(60) * 2), generator.integers(0, 4, 60), generator.integers(1, 4, 60), strict=True
-        )
-    ]
-    rows = []
-    outages = {2: [Outage(0.5, 1.0), Outage(1.2, 1.3, crash=True)]} if away else None
-    network = make_network(
-        4, seed, outages, rows, latency=exponential(0.02), loss=loss, resend_timeout_s=0.05, fifo=fifo,
-        bandwidth=bandwidth, uplink=uplink, downlink=downlink,
-    )  # fmt: skip
-    seen = deliveries(network, sends)
-    assert sorted(index for _, index in seen) == list(range(60)), "late, but each of them, and once"
-    for time, index in seen:
-        sent, _, target, _ = sends[index]
-        pace = [b for b in (bandwidth, uplink, downlink) if b]
-        assert time >= sent + max((size / b for b in pace), default=0.0) - 1e-9
-        assert network.availability.online(target, time)
-    if fifo:
-        for link in {send[1:3] for send in sends}:
-            order = [index for _, index in seen if sends[index][1:3] == link]
-            assert order == sorted(order)
-    resends = [row[5] for row in rows]
-    assert network.messages == 60 + sum(resends)
-    assert network.bytes_sent == size * network.messages
-    assert (sum(resends) > 0) == (loss > 0)
-    assert [row[1] for row in rows] == [time for time, _ in seen]
-    sent_by = np.bincount([row[2] for row in rows], weights=[1 + row[5] for row in rows], minlength=4)
-    assert [t.messages for t in network.traffic] == sent_by.tolist()
-    np.testing.assert_allclose(sorted((row[0], row[2], row[3]) for row in rows), sorted(s[:3] for s in sends))
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ from simfl.errors import RunError
 from simfl.streams import Streams
 from simfl.world import Availability, Clock, Network, link_values
 from simfl.world import links as links_module
-from simfl.world.availability import Outage
 from simfl.world.compute import Law
-from simfl.world.cuts import Cut, Cuts
 from simfl.world.flows import Flows
 from simfl.world.link_values import Chain, LinkModel, Listed, Period, Rule, Sampled, TcpStartup, Values, finish_s
 from simfl.world.steps import Steps
@@ -292,37 +290,6 @@ def test_the_mean_loss_of_two_chains_draws_nothing():
     assert network.values.mean_loss(0, 1, 0.0) == 0.25
     losses, others = ([one.values.of(0, 1).loss.at(float(i)) for i in range(100)] for one in (network, other))
     assert losses == others
-
-
-@settings(max_examples=20, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 1000), fifo=st.booleans(), startup=st.booleans(), cut=st.booleans(), away=st.booleans())
-def test_messages_on_differing_links_arrive_exactly_once(seed, fifo, startup, cut, away):
-    generator, rows = np.random.default_rng(seed), []
-    layers = [
-        Rule({"loss": Chain(0.3, 0.2, 0.05, 0.9, "client", "bursts")}, nodes=frozenset(range(3))),
-        Rule({"latency": Sampled(exponential(0.05), "message", "x"), "bandwidth": 4e4}, window=Period(0.3, 0.6, 0.7)),
-        Rule({"uplink": Sampled(lambda g, n: g.uniform(3e4, 9e4, n), "client", "y"), "downlink": 6e4}),
-    ]
-    network = network_of(
-        *layers, seed=seed, rows=rows, latency=constant(0.01), bandwidth=8e4, resend_timeout_s=0.05, fifo=fifo,
-        overhead=40, startup=TcpStartup(window=500, pause_s=0.2) if startup else None,
-        outages={2: [Outage(0.5, 1.0)]} if away else None,
-        cuts=Cuts([Cut((frozenset({0, 1}),), 0.4, 0.9)] if cut else []),
-    )  # fmt: skip
-    sends = [
-        (float(t), int(s), int((s + d) % CLIENTS), 960)
-        for t, s, d in zip(
-            np.sort(generator.random(60) * 2), generator.integers(0, 4, 60), generator.integers(1, 4, 60), strict=True
-        )
-    ]
-    seen = deliveries(network, sends)
-    assert sorted(index for _, index in seen) == list(range(60))
-    assert network.bytes_sent == 1000 * network.messages
-    assert network.messages == network.delivered + network.lost == 60 + network.lost
-    if fifo:
-        for link in {send[1:3] for send in sends}:
-            order = [index for _, index in seen if sends[index][1:3] == link]
-            assert order == sorted(order)
 
 
 # -- TCP -------------------------------------------------------------------------------------------
