@@ -1,17 +1,13 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simfl.errors import ScenarioError
 from simfl.tape import Tape
-from simfl.world.availability import Outage, RandomOutages
+from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.helpers import (
     NumpyExecutor,
     constant,
-    exponential,
-    lognormal,
     make_training,
     make_world,
     run_algorithm,
@@ -19,40 +15,6 @@ from tests.helpers import (
 )
 
 exchanges = pytest.mark.parametrize("exchange", ["atomic", "messages"])
-#: Shorter and longer than half a gradient, and longer than one.
-LATENCIES = [1e-3, 6e-3, 5e-2]
-
-
-@st.composite
-def rough_worlds(draw, num_clients=8):
-    """Draw worlds in which messages are lost, overtake each other and queue, and clients join, leave and crash."""
-    latency = draw(st.sampled_from([None, constant(2e-3), exponential(1e-2)]))
-    links = LinkModel(
-        latency=latency,
-        bandwidth=draw(st.sampled_from([None, 5e5])),
-        loss=draw(st.sampled_from([0.0, 0.4])),
-        resend_timeout_s=0.01,
-        fifo=draw(st.booleans()),
-        uplink=draw(st.sampled_from([None, 1e6])),
-        downlink=draw(st.sampled_from([None, 1e6])),
-    )
-    times = st.floats(0.0, 0.2)
-    outages = {}
-    for client in draw(st.sets(st.integers(0, num_clients - 1), max_size=4)):
-        begin, length = draw(times), draw(st.floats(0.001, 0.1))
-        ends = draw(st.sampled_from([begin + length, float("inf")]))
-        outages[client] = [Outage(begin, ends, crash=ends == float("inf") or draw(st.booleans()))]
-    churn = RandomOutages(exponential(0.05), exponential(0.02))
-    random = dict.fromkeys(draw(st.sets(st.integers(0, num_clients - 1), max_size=2)), churn)
-    return make_world(
-        num_clients,
-        topology=draw(st.sampled_from(["ring", "complete", "star"])),
-        jitter=draw(st.sampled_from([None, lognormal(0.5)])),  # equal clients start at once: their requests cross
-        links=links,
-        outages=outages,
-        random_outages=random,
-        seed=draw(st.integers(0, 10**6)),
-    )
 
 
 def total(tape, algorithm):
@@ -60,23 +22,6 @@ def total(tape, algorithm):
     flying = list(algorithm.in_flight.values())
     total = tape.values(algorithm.model).astype(np.float64).sum(axis=0)
     return total - (tape.values(flying).astype(np.float64).sum(axis=0) if flying else 0.0)
-
-
-@exchanges
-@settings(max_examples=30, deadline=None, derandomize=True)
-@given(world=rough_worlds(), until=st.floats(0.05, 0.3), pairing=st.sampled_from(["auto", "everyone"]))
-def test_without_steps_the_sum_of_models_is_constant(exchange, world, until, pairing):
-    d = 3
-    models = np.random.default_rng(0).standard_normal((8, d))
-    tape = Tape(NumpyExecutor(d, lambda params, *_: params + 1.0), window=37, max_batch=8)
-    training = make_training([64] * 8, d=d, step_size=0.0)
-    options = {"exchange": exchange, "pairing": pairing}
-    algorithm, rows = run_algorithm("adpsgd", world, tape, training, until=until, models=models, **options)
-    after = total(tape, algorithm)
-    # Coefficients are float32, in which sums of halves are exact for a while; models are float64 here.
-    np.testing.assert_allclose(after, models.astype(np.float32).sum(axis=0), rtol=0, atol=1e-6)
-    if any(row[2] >= 0 for row in rows):
-        assert not np.allclose(tape.values(algorithm.model), models), "there were averages to get wrong"
 
 
 def crossing(count, links, until, *, topology="complete", gradient=None, step_size=0.0, spread=None, **world):
@@ -87,20 +32,6 @@ def crossing(count, links, until, *, topology="complete", gradient=None, step_si
     training = make_training([64] * count, d=2, step_size=step_size)
     algorithm, rows = run_algorithm("adpsgd", world, tape, training, until=until, models=models, pairing="everyone")
     return algorithm, rows, tape.values(algorithm.model).astype(np.float64), models
-
-
-@pytest.mark.parametrize("latency_s", LATENCIES)
-@pytest.mark.parametrize("fifo", [False, True])
-def test_two_exchanges_of_a_pair_that_cross_are_one(latency_s, fifo):
-    """Each model becomes the mean after one latency, not the other's; each request is the answer to the other."""
-    period = max(8e-3, latency_s)
-    links = LinkModel(latency=constant(latency_s), fifo=fifo)
-    algorithm, rows, after, models = crossing(2, links, until=4.5 * period)
-    np.testing.assert_allclose(after, np.tile(models.mean(axis=0), (2, 1)), atol=1e-6)
-    assert sorted(row[1:3] for row in rows) == [(0, 1)] * 4 + [(1, 0)] * 4
-    np.testing.assert_allclose([row[0] for row in rows], period * np.repeat([1, 2, 3, 4], 2))
-    assert algorithm.world.network.messages == 2 * 5, "a request each, and no answer"
-    assert not algorithm.in_flight or latency_s > period / 2
 
 
 @pytest.mark.parametrize("back", [0.05, float("inf")])
@@ -145,18 +76,3 @@ def test_only_one_side_of_a_bipartite_graph_starts_exchanges():
     assert starters("ring", pairing="senders") == {0, 2, 4}
     with pytest.raises(ScenarioError, match=r"^algorithm\.pairing: found 'senders' on a graph that is not bipartite"):
         starters("complete", pairing="senders")
-
-
-def test_an_exchange_needs_an_online_neighbor():
-    outages = {1: [Outage(0.1, 0.3)]}
-    _, rows = run_without_numbers("adpsgd", make_world(4, outages=outages), until=0.5, exchange="atomic")
-    assert any(row[2] == 1 for row in rows)
-    assert not any(row[2] == 1 for row in rows if 0.1 <= row[0] < 0.3)
-    links = LinkModel(latency=constant(2e-3), resend_timeout_s=0.05)
-    world = make_world(2, outages={1: [Outage(0.1, 0.3)]}, links=links)
-    _, rows = run_without_numbers("adpsgd", world, until=0.5, exchange="messages")
-    alone = [row for row in rows if row[1] == 0 and 0.15 < row[0] < 0.3]
-    assert alone, "whoever finds nobody there goes on alone"
-    assert all(row[2] == -1 for row in alone)
-    gaps = np.diff([row[0] for row in alone])
-    np.testing.assert_allclose(gaps, 2e-3 + 0.05), "after the time it takes to notice"

@@ -1,7 +1,5 @@
 """AREA: its model is the mean of the clients' last models, in NumPy and on the tape, whatever the delays."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,6 @@ from tests.helpers import Lab, batch_gradient, lognormal, make_problem, make_wor
 
 SIZES = [16, 96, 40, 64, 24, 80]
 SPEEDS = [1.0, 1.37, 2.11, 0.53, 3.19, 6.07]
-SCENARIO = Path(__file__).parents[2] / "scenarios/late/area.yaml"
 
 
 def afl_sim(problem, updates, size, weighted):
@@ -108,16 +105,6 @@ def test_the_mean_stays_exact_after_many_messages():
         model, *last = lab.tape.values([*algorithm.models(), *(algorithm.last.latest[k] for k in range(6))])
     assert np.abs(model - training.initial).max() > 0.5, "the run went somewhere"
     np.testing.assert_allclose(model, np.mean(np.float64(last), axis=0), rtol=0, atol=2e-6)
-
-
-@pytest.mark.slow
-def test_area_reaches_the_optimum_of_unlike_data_where_fedasync_and_fedbuff_stall(tmp_path):
-    scenario = simfl.load(SCENARIO)
-    assert simfl.run(scenario, out=tmp_path).manifest.reason == "suboptimality"
-    local = {"batch_size": 10, "local_steps": 1, "step_size": 0.02}
-    for rival in ({"kind": "fedasync", "mixing": 0.1}, {"kind": "fedbuff", "buffer_size": 1, "server_step": 0.1}):
-        stalled = simfl.run(scenario.replace(algorithm={**rival, **local}), out=tmp_path)
-        assert stalled.metrics["suboptimality"].min() > 0.005
 
 
 @pytest.mark.parametrize(

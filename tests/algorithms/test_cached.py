@@ -1,7 +1,5 @@
 """CA2FL, ACE and FADAS equal servers in NumPy; with unlike data and speeds, caches remove the bias of fast clients."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -11,8 +9,6 @@ from simfl.errors import ScenarioError
 from simfl.robust.rules.median import Median
 from tests.algorithms.test_fedbuff import Watched, change
 from tests.helpers import make_problem
-
-SCENARIO = Path(__file__).parents[2] / "scenarios/late/cached.yaml"
 
 
 def served(watched, problem, take):
@@ -118,16 +114,6 @@ def test_fadas_equals_a_numpy_server(threshold, corrected, rule):
     expected = served(watched, problem, take)
     np.testing.assert_allclose(watched.model, expected, rtol=0, atol=1e-5)
     assert min(delays) <= 1 < max(delays)
-
-
-@pytest.mark.slow
-def test_caches_reach_the_optimum_of_unlike_data_where_fedbuff_stalls(tmp_path):
-    scenario = simfl.load(SCENARIO)
-    local = {"batch_size": 10, "local_steps": 2, "step_size": 0.02, "server_step": 0.5}
-    for algorithm in ({}, {"algorithm": {"kind": "ace", **local}}):
-        assert simfl.run(scenario.replace(**algorithm), out=tmp_path).manifest.reason == "suboptimality"
-    stalled = simfl.run(scenario.replace(algorithm={"kind": "fedbuff", "buffer_size": 5, **local}), out=tmp_path)
-    assert stalled.metrics["suboptimality"].min() > 0.01
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from simfl.privacy.terms import Terms
 from simfl.scenario import from_mapping
 from simfl.world.availability import Outage
 from tests.algorithms.test_fedbuff import ETA, change
-from tests.helpers import Lab, lognormal, make_problem, make_world, run_algorithm, run_until
+from tests.helpers import Lab, lognormal, make_problem, make_world, run_algorithm
 
 USERS, STEPS = 6, [1, 2, 3, 1, 2, 3]
 
@@ -298,15 +298,6 @@ def test_accounts_of_messages_refuse_it_in_one_line():
         network(fedbuff())
     with pytest.raises(ScenarioError, match=r"privacy\.unit: expected noise that clients add"):
         infer_membership(fedbuff())
-
-
-@pytest.mark.parametrize("make", [scenario, fedbuff])
-def test_a_resumed_run_makes_the_same_releases(make, tmp_path):
-    setup = simfl.prepare(make(stop={"updates": 60}))
-    whole, events = run_until(setup, math.inf, tmp_path / "whole")
-    cut, _ = run_until(simfl.prepare(make(stop={"updates": 60})), events // 2, tmp_path / "cut")
-    resumed = simfl.resume(cut.folder)
-    assert resumed.manifest.digest == whole.manifest.digest
 
 
 # -- budgets of drawn users ------------------------------------------------------------------------

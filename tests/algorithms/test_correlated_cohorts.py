@@ -1,7 +1,6 @@
 """Noise of a server that is correlated over its releases: its numbers in models, and whole scenarios."""
 
 import dataclasses
-import math
 
 import jax
 import numpy as np
@@ -20,7 +19,7 @@ from simfl.privacy.terms import Terms
 from simfl.scenario import from_mapping
 from simfl.tape.recording import NOISE_DRAWS
 from tests.algorithms.test_cohorts import fedbuff, scenario
-from tests.helpers import Lab, lognormal, make_problem, make_world, run_algorithm, run_until
+from tests.helpers import Lab, lognormal, make_problem, make_world, run_algorithm
 
 USERS, STEPS, MADE = 6, [1, 2, 3, 1, 2, 3], 11
 STRATEGIES = {
@@ -156,16 +155,6 @@ def test_what_has_no_account_is_refused_in_one_line(changes, line):
         changed(**changes)
 
 
-@pytest.mark.parametrize(
-    "noise", [{"correlated": "tree", "restart_every": 7}, {"correlated": "square_root", "bands": 2}]
-)
-def test_a_resumed_run_has_the_same_noise(noise, tmp_path):
-    made = changed(noise=noise)
-    whole, events = run_until(simfl.prepare(made), math.inf, tmp_path / "whole")
-    cut, _ = run_until(simfl.prepare(made), events // 2, tmp_path / "cut")
-    assert simfl.resume(cut.folder).manifest.digest == whole.manifest.digest
-
-
 def test_restarts_cost_less_where_users_are_far_apart():
     """One release a tree: sens(C)^2 is the number of trees times the tree's height."""
     apart = Participation(16, 4)
@@ -179,18 +168,3 @@ def test_a_scenario_says_which_strategy():
     made = from_mapping({**tree().given(), "privacy": {**TREE, "noise": {"correlated": "tree", "estimate": "nodes"}}})
     assert strategy_of(made.privacy) == Tree(None, False)
     assert strategy_of(changed(noise={"correlated": "square_root", "bands": 2}).privacy).coefficients == (1.0, 0.5)
-
-
-@pytest.mark.usefixtures("without_numbers")
-@pytest.mark.slow
-def test_runs_of_a_sweep_are_those_alone(tmp_path):
-    """Settings that differ in noise have one world, and each its own account."""
-    from simfl.studies import sweep
-
-    made = tree(stop={"updates": 60})
-    study = {"name": "noise", "base": made, "grid": {"privacy.noise_multiplier": [2.0, 4.0]}, "seeds": [0]}
-    swept = sweep(study, out=tmp_path / "sweep", jobs=1)
-    assert len(swept.finished) == 2
-    for run_, multiplier in zip(swept.finished, (2.0, 4.0), strict=True):
-        alone = simfl.run(made.replace(privacy__noise_multiplier=multiplier), out=tmp_path / "alone")
-        assert alone.manifest.digest == swept.open(run_).manifest.digest

@@ -12,10 +12,10 @@ from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping
 from simfl.tape.fragment_steps import FragmentStep
 from simfl.tape.fragments import Fragments
-from simfl.world.availability import Outage, RandomOutages
+from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.algorithms.test_fedbuff import ETA, STEPS, change
-from tests.helpers import Lab, constant, exponential, make_problem, make_world, run_algorithm
+from tests.helpers import Lab, constant, make_problem, make_world, run_algorithm
 from tests.helpers import run_without_numbers as run
 
 SPEEDS = [1.0, 1.37, 2.11, 0.53, 3.17, 0.71]
@@ -161,41 +161,6 @@ def test_the_grace_lets_slower_clients_in():
         world = make_world(3, speeds=[1.0, 1.25, 4.0])
         run("decoupled_diloco", world, until=0.025, prepare=watch, fragments=1, overlap_steps=2.0, margin=margin)
         assert merged[0] == senders
-
-
-def crashes(generator, up_s, down_s, until_s):
-    """Draw outages with a mean time up, and a given time down."""
-    outages, now = [], 0.0
-    while now < until_s:
-        begin = now + generator.exponential(up_s)
-        now = begin + down_s
-        outages.append(Outage(begin, now, crash=True))
-    return outages
-
-
-@pytest.mark.slow
-def test_goodput_under_failures_equals_its_closed_form():
-    """1.2 million chips with one failure a year each; one failure stops a learner and destroys its turn.
-
-    A learner of n chips has failures at the rate n / (a year). With mean time u between them, turns of T and outages of
-    R it completes turns for T / (exp(T / u) - 1) in each period of u + R on average. Without lost turns that is u.
-    """
-    learners, until_s, down_s, turn_s = 8, 10_000.0, 29.0, 4.0
-    up_s = 365.25 * 86_400 / 1.2e6 * learners
-    generator = np.random.default_rng(learners)
-    outages = {k: crashes(generator, up_s, down_s, until_s) for k in range(learners)}
-    world = make_world(learners, seconds_per_example=turn_s / 8, outages=outages)
-    algorithm, rows = run("decoupled_diloco", world, until=until_s)
-    goodput = len(rows) * turn_s / (learners * until_s)
-    expected = turn_s / (math.exp(turn_s / up_s) - 1.0) / (up_s + down_s)
-    periods = learners * until_s / (up_s + down_s)
-    assert goodput == pytest.approx(expected, rel=3.0 / math.sqrt(periods))
-    assert sum(algorithm.times.waited_s(k) for k in range(learners)) == pytest.approx(0.0, abs=1e-6)
-    pauses = dict.fromkeys(range(learners), RandomOutages(exponential(up_s), constant(down_s)))
-    world = make_world(learners, seconds_per_example=turn_s / 8, random_outages=pauses)
-    _, rows = run("decoupled_diloco", world, until=until_s)
-    kept = len(rows) * turn_s / (learners * until_s)
-    assert kept == pytest.approx(up_s / (up_s + down_s), rel=3.0 / math.sqrt(periods))
 
 
 def steps_of(world, until, **options):

@@ -141,24 +141,6 @@ def test_an_offline_client_sends_nothing_and_loses_what_is_sent_to_it():
     assert all(len(inbox) <= 12 for inbox in algorithm._inbox)
 
 
-def distance(kind, slow, **options):
-    """Return the mean distance of 16 models from the optimum after 60 batches; half of the uplinks are slow."""
-    distances, pulls = [], targets(16, D)
-    for seed in range(3):
-        links = LinkModel(uplink=4 * D * 2 / BATCH_S)  # two models in a batch
-        world = make_world(16, topology="complete", jitter=lognormal(0.2), links=links, seed=seed)
-        world.network.values.uplinks.update(dict.fromkeys(range(8), links.uplink / slow))
-        models = pulled(kind, world, 60 * BATCH_S, size=D, step=0.02, **options)[1]
-        distances.append(np.linalg.norm(models - pulls.mean(axis=0), axis=1).mean())
-    return float(np.mean(distances))
-
-
-@pytest.mark.slow
-def test_it_is_ahead_of_ad_psgd_where_half_of_the_clients_have_slow_links():
-    whole, pairs = distance("divshare", 10, fragments=1), distance("adpsgd", 10, pairing="everyone")
-    assert distance("divshare", 10, fragments=10) < whole < 0.75 * pairs
-
-
 def test_too_many_peers_are_refused():
     with pytest.raises(ScenarioError, match=r"algorithm\.peers: expected fewer than the 4 clients, found 4"):
         from_mapping({"algorithm": {"kind": "divshare", "peers": 4}, "clients": {"count": 4}})

@@ -88,23 +88,6 @@ def test_a_round_ends_when_the_models_of_its_senders_are_there():
     assert world.network.bytes_sent == 2 * 4 * 4 * 300
 
 
-def distance(kind, rounds, **options):
-    """Return the mean distance of 32 models, with unlike targets, from the optimum, over three seeds."""
-    optimum = targets(32, D).mean(axis=0)
-    found = [after(kind, 32, rounds, seed=seed, step=0.2, **options) for seed in range(3)]
-    return float(np.mean([np.linalg.norm(models - optimum, axis=1).mean() for models in found]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("graph", ["local", "oracle"])
-def test_rounds_are_ahead_of_those_of_d_psgd(graph):
-    """The same number of messages in a round: two to neighbors in a ring, or to random others."""
-    epidemic, ring = distance("epidemic", 40, graph=graph, peers=2), distance("decentralized_sgd", 40)
-    assert epidemic < 0.75 * ring
-    regular = distance("decentralized_sgd", 40, topology="regular", mixing="uniform")
-    assert distance("epidemic", 40, graph=graph, peers=4) < regular, "four neighbors in a random graph that stays"
-
-
 def test_a_crash_delays_and_a_client_that_left_is_not_drawn():
     rough = LinkModel(latency=exponential(2e-3), loss=0.2, resend_timeout_s=0.02)
     outages = {1: [Outage(0.2, 0.4, crash=True)], 4: [Outage(0.3, np.inf, crash=True)], 2: [Outage(0.0, 0.5)]}

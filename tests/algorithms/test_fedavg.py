@@ -4,13 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simfl.tape import Tape
 from simfl.world import ServerModel
 from simfl.world.links import LinkModel
-from tests.algorithms.test_contract import ROUGH_LINKS, absences
+from tests.algorithms.test_contract import ROUGH_LINKS
 from tests.helpers import (
     Lab,
     NullExecutor,
@@ -105,41 +103,6 @@ def test_fedavg_equals_fedbuff_with_a_full_buffer_and_waiting_clients():
     options = {"buffer_size": K, "after_update": "wait"}
     fedbuff, *_ = numbers("fedbuff", problem, make_world(K), 30, steps=[4] * K, **options)
     np.testing.assert_allclose(ours, fedbuff, rtol=0, atol=2e-6)
-
-
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(
-    data=st.data(),
-    kind=st.sampled_from(["fedavg", "fedprox"]),
-    fraction=st.sampled_from([0.2, 0.5, 1.0]),
-    deadline=st.sampled_from([None, 0.03]),
-    seed=st.integers(0, 99),
-)
-def test_no_client_waits_forever_and_counts_add_up(data, kind, fraction, deadline, seed):
-    world = make_world(
-        4,
-        jitter=lognormal(0.3),
-        speeds=[1.0, 1.0, 2.0, 5.0],
-        links=data.draw(st.sampled_from([LinkModel(), ROUGH_LINKS])),
-        outages=data.draw(absences(4)),
-        seed=seed,
-    )
-    algorithm, rows = run(kind, world, until=8.0, fraction=fraction, deadline=deadline, steps=[2] * 4)
-    assert world.clock.now == 8.0
-    assert sum(row[0] > 6.0 for row in rows) >= 10
-    sent = [algorithm.releases.counts[k] for k in range(4)]
-    for k in range(4):
-        made = sum(row[1] == k for row in rows)
-        assert algorithm.client_updates[k] == made
-        assert 0 <= sent[k] - made - algorithm.client_dropped[k] <= 1, "the rest is in flight"
-        spent = algorithm.times
-        total = spent.computed_s(k) + spent.waited_s(k) + spent.communicated_s(k) + world.availability.offline_s(k, 8.0)
-        assert min(spent.communicated_s(k), spent.computed_s(k)) >= -1e-9
-        assert total == pytest.approx(8.0)
-    pairs = [(row[1], row[3]) for row in rows]
-    assert len(set(pairs)) == len(pairs), "nobody is in a round twice"
-    if deadline is None:
-        assert sum(algorithm.client_dropped) == 0
 
 
 def test_a_round_takes_at_most_as_long_as_its_deadline():

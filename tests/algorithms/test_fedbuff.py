@@ -4,15 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simfl.accounts import check as claims
 from simfl.algorithms.staleness import StalenessBound
 from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.scenario import from_mapping
-from tests.algorithms.test_server import bounds, rough_worlds
 from tests.helpers import Lab, batch_gradient, lognormal, make_problem, make_training, make_world, run_algorithm
 from tests.helpers import run_without_numbers as run
 
@@ -105,39 +102,6 @@ def test_the_model_equals_that_of_a_numpy_server(options):
     assert np.abs(w - watched.training.initial).max() > 0.1, "the run went somewhere"
     np.testing.assert_allclose(watched.model, w, rtol=0, atol=1e-5)
     assert [row[5] for row in watched.rows] == [8 * STEPS[row[1]] for row in watched.rows]
-
-
-@pytest.mark.slow
-@settings(max_examples=50, deadline=None, derandomize=True)
-@given(
-    kind=st.sampled_from(["fedbuff", "fedasync"]),
-    world=rough_worlds(5),
-    bound=st.none() | bounds,
-    size=st.integers(1, 5),
-    concurrency=st.none() | st.integers(1, 5),
-    after_update=st.sampled_from(["continue", "wait"]),
-)
-def test_counts_add_up_the_bound_holds_and_no_client_waits_forever(kind, world, bound, size, concurrency, after_update):
-    if after_update == "wait":
-        size = min(size, concurrency or 5)
-    options = {"buffer_size": size, "after_update": after_update} if kind == "fedbuff" else {}
-    algorithm, rows = run(kind, world, until=6.0, staleness=bound, concurrency=concurrency, **options)
-    staleness = np.array([row[4] for row in rows])
-    assert (staleness >= 0).all()
-    if bound is not None and bound.policy != "down_weight":
-        assert staleness.max() <= bound.bound
-    dropped, waiting = sum(algorithm.client_dropped), len(algorithm.buffer) if kind == "fedbuff" else 0
-    flying = algorithm.sent - algorithm.updates - dropped - waiting
-    assert 0 <= flying <= (concurrency or 5)
-    if bound is None or bound.policy != "drop":
-        assert dropped == 0
-    assert algorithm.updates == len(rows)
-    assert algorithm.version == (algorithm.round_num if kind == "fedbuff" else algorithm.updates)
-    assert kind == "fedasync" or algorithm.version == len({row[3] for row in rows})
-    assert sum(algorithm.releases.counts) == algorithm.sent
-    assert len(algorithm.turns.reading) <= (concurrency or 5)
-    # From 3 s on there are no faults.
-    assert sum(row[0] > 4.0 for row in rows) > 20
 
 
 # -- privacy -----------------------------------------------------------------------------------

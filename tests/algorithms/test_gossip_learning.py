@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
-from tests.algorithms.test_server import rough_worlds
 from tests.helpers import (
     Lab,
     batch_gradient,
@@ -93,34 +91,6 @@ def test_models_equal_those_of_a_numpy_loop(merge):
     assert script.algorithm.age == ages
     if merge != "none":
         assert sum(ages) > 150, "a merged model is as old as the older one"
-
-
-@settings(max_examples=20, deadline=None, derandomize=True)
-@given(world=rough_worlds(5))
-def test_messages_and_updates_add_up_and_remaining_clients_continue(world):
-    tally = dict.fromkeys(("sent", "merged"), 0)
-
-    def watch(algorithm):
-        push, receive = algorithm.push, algorithm.receive
-
-        def pushed(me):
-            tally["sent"] += 1
-            push(me)
-
-        def received(*what):
-            tally["merged"] += 1
-            receive(*what)
-
-        algorithm.push, algorithm.receive = pushed, received
-
-    algorithm, rows = run("gossip_learning", world, until=6.0, prepare=watch)
-    assert 0 <= algorithm.flying <= tally["sent"] - tally["merged"]
-    assert sum(algorithm.age[k] >= 0 for k in range(5)) == 5
-    assert algorithm.updates == len(rows) == sum(algorithm.client_updates)
-    assert algorithm.updates <= tally["merged"] + 5
-    there = [k for k in range(5) if not world.availability.gone(k, 6.0)]
-    if len(there) > 1:
-        assert sum(row[0] > 4.0 for row in rows) > 10 * len(there)
 
 
 def test_a_client_whose_neighbors_have_left_stops():

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
-import simfl
 from simfl.algorithms.staleness import StalenessBound
 from simfl.assembly.kinds import find_kind
 from simfl.assembly.places import Places
@@ -144,32 +142,3 @@ def test_clients_belong_to_the_server_of_their_region():
     mapping["server"] = {"aggregator_regions": ["a"]}
     with pytest.raises(ScenarioError, match=r"server\.aggregator_regions: expected at most 0, the aggregators"):
         from_mapping(mapping)
-
-
-@pytest.mark.numbers
-@pytest.mark.slow
-def test_halos_is_ahead_of_asynchronous_local_sgd_and_that_of_diloco(tmp_path):
-    """The environment and the outer steps of the authors' program, and softmax regression in place of Pythia-70M."""
-    asynchronous = {"kind": "async_local_sgd", "local_steps": 32, "steps": "by_speed", "server_step": 1.6}
-    asynchronous |= {"momentum_every": 32, "batch_size": 16, "step_size": 0.003}
-    content = yaml.safe_load(SCENARIO.read_text())
-    diloco = {"kind": "diloco", "local_steps": 32, "batch_size": 16, "step_size": 0.003}
-    algorithms = [content["algorithm"], asynchronous, diloco]
-    content |= {
-        "data": {"set": "digits"},
-        "model": "softmax",
-        "stop": {"time": 600, "metric": "test_loss", "at_most": 0.5},
-        "evaluate": {"every": {"time": 2}},
-    }
-    content["regions"]["bandwidth"] = [
-        [f"{float(value.split()[0]) * 650 / 13672:.6g} kbit/s" for value in row]
-        for row in content["regions"]["bandwidth"]
-    ]  # messages of 650 parameters take as long
-    times_s = []
-    for algorithm in algorithms:
-        run = simfl.run(from_mapping({**content, "algorithm": algorithm}), out=tmp_path)
-        assert run.metrics["test_loss"].iloc[-1] <= 0.5
-        times_s.append(run.manifest.time_s)
-    halos, other, diloco = times_s
-    assert other > 1.3 * halos
-    assert diloco > 2 * other

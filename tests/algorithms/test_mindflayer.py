@@ -15,24 +15,6 @@ def heavy():
     return make_world(K, speeds=SPEEDS, jitter=lognormal(2.5), seed=7)
 
 
-def test_under_heavy_tails_it_is_ahead_of_servers_that_wait_for_results():
-    """Gradients applied per second: a trial of 0.2 usual times is completed in 73 % of cases."""
-    seconds = 5.0
-
-    def applied(kind, **options):
-        world = make_world(K, jitter=lognormal(2.5), seed=7)
-        _, rows = run_without_numbers(kind, world, until=seconds, **options)
-        return len(rows)
-
-    mindflayer = applied("mindflayer", trials=8, trial_factor=0.2)
-    for kind, options in (
-        ("rennala", {"gradients_per_step": 29}),
-        ("m_sync_sgd", {"wait_for": K}),
-        ("mindflayer", {"trials": 8, "trial_factor": 1e9}),
-    ):
-        assert mindflayer > 2 * applied(kind, **options), kind
-
-
 class Trials(Script):
     """Replays the steps from the gradients that were in time."""
 

@@ -15,11 +15,8 @@ from simfl.algorithms.optimizers import Optimizer, OptimizerPlan, State
 from simfl.assembly.kinds import completed, find_kind
 from simfl.assembly.optimizers import optimizers_of
 from simfl.errors import ScenarioError
-from simfl.models import build_model
 from simfl.scenario import from_mapping
-from simfl.streams import Streams
-from simfl.tape import LearningProblem, Tape
-from simfl.tape.problem import Batches, ClientData, Keys, LocalRounds, Measured
+from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.accounts.test_network import network, scenario
@@ -303,59 +300,6 @@ def test_states_are_blended_taken_and_lost_one_by_one():
 
 
 # -- problems with known optimum -------------------------------------------------------------------
-
-
-def quadratic(points, curvature, *, local=False):
-    """Return f_k(w) = 1/2 (w - a_k)^T H (w - a_k), the point a_k being all that client k has."""
-    points = np.asarray(points, np.float32)
-    count, streams = len(points), Streams(0)
-    labels = np.zeros(count, np.int32)
-    return LearningProblem(
-        model=build_model("quadratic", input_shape=(points.shape[1],), num_classes=0, curvature=tuple(curvature)),
-        data=ClientData(
-            points, labels, points, labels, np.arange(count, dtype=np.int32), np.arange(count + 1, dtype=np.int64)
-        ),
-        batches=Batches("shuffle", 1),
-        keys=Keys(streams.key("data"), streams.key("noise")),
-        measured=Measured(np.arange(count)),
-        rounds=LocalRounds() if local else None,
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("average", [False, True])
-def test_momentum_multiplies_the_bias_of_heterogeneous_data(average):
-    """D-PSGD ends at (I - W + eta H) x = eta H a, with momentum as if the step were eta / (1 - beta): the bias
-    of heterogeneous data grows by 1 / (1 - beta)^2 (Yuan et al. 2021, DecentLaM, https://arxiv.org/abs/2104.11981).
-    Averaged velocities, (I - beta W) v = H (x - a), take most of that away."""
-    K, eta, beta, h = 6, 0.01, 0.9, 1.0
-    points = np.random.default_rng(0).standard_normal((K, 3))
-    points -= points.mean(axis=0)
-    world = make_world(K, topology="ring")
-    W, eye = world.topology.mixing_matrix("metropolis").toarray(), np.eye(K)
-    sections = {
-        "sgd": {"optimizer": "sgd"},
-        "momentum": {"optimizer": {"kind": "momentum", "momentum": beta, "state": {"average": average}}},
-    }
-    models_by_name = {
-        name: run(
-            quadratic(points, [h] * 3), "decentralized_sgd", section, updates=400 * K, step_size=eta,
-            initial=np.zeros(3, np.float32), world=make_world(K, topology="ring"),
-        )
-        for name, section in sections.items()
-    }  # fmt: skip
-    velocity = np.linalg.inv(eye - beta * W) if average else eye / (1 - beta)
-    limits = {
-        "sgd": np.linalg.solve(eye - W + eta * h * eye, eta * h * points),
-        "momentum": np.linalg.solve(eye - W + eta * h * velocity, eta * h * velocity @ points),
-    }
-    for name, limit in limits.items():
-        np.testing.assert_allclose(models_by_name[name], limit, atol=2e-4)
-    bias = {name: float((models**2).sum()) for name, models in models_by_name.items()}
-    if average:
-        assert bias["momentum"] < 10 * bias["sgd"]
-    else:
-        assert 0.5 / (1 - beta) ** 2 < bias["momentum"] / bias["sgd"] < 1 / (1 - beta) ** 2
 
 
 def test_an_observer_of_rounds_with_kept_states_is_refused():

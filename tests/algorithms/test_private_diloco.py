@@ -19,7 +19,7 @@ from tests.algorithms.test_cohorts import clipped, fedbuff
 from tests.algorithms.test_diloco import BETA, DECAY, ETA, LR, adamw
 from tests.algorithms.test_diloco import STEPS as ROUND
 from tests.algorithms.test_optimizers import optimized
-from tests.helpers import Lab, lognormal, make_problem, make_world, run_algorithm, run_until
+from tests.helpers import Lab, lognormal, make_problem, make_world, run_algorithm
 
 USERS, NORM = 6, 0.02
 ADAMW = {"kind": "adam", "weight_decay": DECAY}
@@ -181,15 +181,6 @@ def test_drawn_rounds_amplify_with_states_and_momentum(tmp_path):
     made = simfl.run(short("users-diloco", privacy__releases=20), out=tmp_path)
     assert "each of 200 enrolled users in each of 20 releases with probability 0.1" in made.manifest.extra["privacy"]
     assert made.clients["epsilon"].nunique() == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["users-diloco", "users-local-sgd"])
-def test_a_resumed_run_makes_the_same_releases(name, tmp_path):
-    given = short(name, stop__updates=60, evaluate__every={"updates": 20})
-    whole, events = run_until(simfl.prepare(given), math.inf, tmp_path / "whole")
-    cut, _ = run_until(simfl.prepare(given), events // 2, tmp_path / "cut")
-    assert simfl.resume(cut.folder).manifest.digest == whole.manifest.digest
 
 
 @pytest.mark.slow

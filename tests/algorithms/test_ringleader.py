@@ -58,20 +58,6 @@ def test_models_equal_the_papers_server():
     script.check(script.replay())
 
 
-@pytest.mark.slow
-def test_ringleader_reaches_the_optimum_of_unlike_data_where_asynchronous_sgd_stalls(tmp_path):
-    """Asynchronous SGD follows the fast clients, at any step."""
-    scenario = simfl.load(SCENARIO)
-    result = simfl.run(scenario, out=tmp_path)
-    assert result.manifest.reason == "suboptimality"
-    for step in (0.0125, 0.05, 0.2):
-        stalled = simfl.run(
-            scenario.replace(algorithm={"kind": "async_sgd", "step_size": step, "batch_size": 10}), out=tmp_path
-        )
-        assert stalled.manifest.time_s == 20.0
-        assert stalled.metrics["suboptimality"].min() > 1e-4
-
-
 def test_the_others_go_on_without_a_client_that_left_or_has_spent_its_budget():
     training = make_training([40] * 3, noise_std=2.0)
     object.__setattr__(training, "allowances", [1000, 1000, 3])

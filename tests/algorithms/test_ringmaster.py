@@ -98,28 +98,6 @@ def test_stopped_computations_hold_neither_the_end_of_a_run_nor_memory():
     assert world.clock.now == 2.0
 
 
-@pytest.mark.slow
-def test_rivals_are_sooner_at_a_suboptimality_than_asynchronous_sgd(tmp_path):
-    """Asynchronous SGD has its best of several step sizes; the i-th of 60 clients is i times slower than the first."""
-
-    def seconds(algorithm):
-        scenario = simfl.load(SCENARIO).replace(algorithm={**algorithm, "batch_size": 10, "gradient_noise": 0.03})
-        result = simfl.run(scenario, out=tmp_path)
-        return result.manifest.time_s if result.manifest.reason == "suboptimality" else np.inf
-
-    plain = min(seconds({"kind": "async_sgd", "step_size": step}) for step in (0.05, 0.1, 0.2, 0.4))
-    assert np.isfinite(plain)
-    for rival in (
-        {"kind": "async_sgd", "delay_limit": 2.0, "step_size": 0.8},
-        {"kind": "ringmaster", "threshold": 5, "step_size": 0.8},
-        {"kind": "ringmaster", "threshold": 5, "step_size": 0.8, "late": "stop"},
-        {"kind": "rennala", "gradients_per_step": 3, "step_size": 1.6},
-        {"kind": "rennala", "gradients_per_step": 3, "step_size": 1.6, "late": "stop"},
-        {"kind": "m_sync_sgd", "wait_for": 3, "step_size": 1.6},
-    ):
-        assert seconds(rival) < 0.75 * plain, rival
-
-
 def test_a_staleness_bound_beside_the_threshold_is_refused():
     scenario = {
         "data": "digits",

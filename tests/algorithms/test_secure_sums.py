@@ -10,16 +10,15 @@ import simfl
 from simfl.accounts.network import network
 from simfl.attacks.membership import infer_membership
 from simfl.errors import RunError, ScenarioError
-from simfl.runs.runner import prepare, resume
+from simfl.runs.runner import prepare
 from simfl.scenario import from_mapping
 from simfl.world.availability import Outage
 from simfl.world.cuts import Cut, Cuts
 from simfl.world.links import LinkModel
 from simfl.world.secure_sums import Bonawitz, LightSecAgg, SecAggPlus, Work
 from tests.algorithms.test_fedbuff import ETA, change
-from tests.helpers import Lab, constant, make_problem, make_training, make_world, run_algorithm, run_until
+from tests.helpers import Lab, constant, make_problem, make_training, make_world, run_algorithm
 from tests.helpers import run_without_numbers as run
-from tests.runs.test_resumed_worlds import NoNumbers
 
 LATENCY, BATCH_S = 1e-3, 8e-3
 WORK = Work(agreement_s=1e-4, mask_rate=1e5, operation_s=1e-6)
@@ -254,32 +253,6 @@ def scenario(**changes):
     for section, values in changes.items():
         sections[section] = {**sections.get(section, {}), **values} if isinstance(values, dict) else values
     return from_mapping(sections)
-
-
-BUFFERED = {
-    "kind": "fedbuff", "buffer_size": 6, "after_update": "wait", "local_steps": 2, "batch_size": 16,
-    "secure_sum": {"kind": "lightsecagg", "threshold": 6, "dropout": 0.4},
-}  # fmt: skip
-CHURN = [
-    {"all": True, "random": {"up": {"kind": "exponential", "mean": 0.3}, "down": "20 ms"}},
-    {"clients": [1], "crash": [{"at": 0.05, "back": 0.09}]},
-    {"clients": [2], "offline": [[0, 0.2]]},
-]
-
-
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedbuff"])
-def test_an_interrupted_run_resumes_with_equal_tables(algorithm, tmp_path, monkeypatch):
-    monkeypatch.setattr("simfl.runs.context.Executor", NoNumbers)
-    given = scenario(availability=CHURN, links={"latency": "2 ms", "uplink": "1 MB/s", "loss": 0.1})
-    if algorithm == "fedbuff":
-        given = from_mapping({**given.given(), "algorithm": BUFFERED})
-    whole, events = run_until(prepare(given), math.inf, tmp_path)
-    again, _ = run_until(prepare(given), math.inf, tmp_path)
-    assert whole.manifest.digest == again.manifest.digest
-    assert (whole.secure_sums["members"] == 0).any()
-    assert whole.secure_sums["members"].sum() == len(whole.updates)
-    cut, _ = run_until(prepare(given), events // 2, tmp_path)
-    assert resume(cut.folder).manifest.digest == whole.manifest.digest
 
 
 @pytest.mark.usefixtures("without_numbers")
