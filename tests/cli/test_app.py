@@ -529,13 +529,6 @@ def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
     assert re.search(r"^sweep .* 8 .* 0\.35$", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    "words", [(), ("rnu",), ("run",), ("run", "a.yaml", "--device", "tpu"), ("validate", "--sett", "x")]
-)
-def test_usage_errors_exit_with_2(simfl_, words):
-    assert simfl_(*words)[0] == 2
-
-
 def test_public_names_of_the_package_can_be_imported():
     assert set(simfl.__all__) <= set(dir(simfl))
     for name in simfl.__all__:

@@ -49,16 +49,3 @@ def test_without_noise_nothing_is_certified(simfl_):
         "renyi": "inf",
         "pld": "inf",
     }
-
-
-@pytest.mark.parametrize(("more", "message"), [
-    (("--sampling", "one_pass"), "accounting: sampling one_pass has no epsilon under neighbors: add_or_remove"),
-    (("--sampling-rate", 2), "privacy account: sampling_rate: "),
-    (("--delta", 1), "privacy account: delta: "),
-    (("--steps", -1), "privacy account: releases: "),
-    (("-z", -1), "privacy account: noise_multiplier: "),
-    (("--epsilon", -1), "privacy account: epsilon: "),
-])  # fmt: skip
-def test_bad_input_is_rejected(simfl_, more, message):
-    err = simfl_.refused(*WORDS, *more)
-    assert err.startswith(message)

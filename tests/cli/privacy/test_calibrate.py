@@ -51,17 +51,3 @@ def test_one_pass_costs_one_release(simfl_):
     assert results[0]["accountants"]["tightest"]["noise_multiplier"] == pytest.approx(
         2 * analytic_std(1.0, 1e-5), rel=1e-3
     )
-
-
-@pytest.mark.parametrize(("words", "message"), [
-    (("--epsilon", 0, "--steps", 1), "privacy calibrate: epsilon: "),
-    (("--epsilon", 1, "--steps", 0), "privacy calibrate: steps: "),
-    (("--epsilon", 1, "--steps", 1, "--delta", 0), "privacy calibrate: delta: "),
-    (("--epsilon", 1, "--steps", 1, "--clipping-norm", 0),
-     "privacy calibrate: clipping_norm: expected a finite number > 0"),
-    (("--epsilon", 1, "--steps", 1, "--sampling-rate", 0.1, "--sampling", "one_pass"),
-     "accounting: sampling one_pass has no"),
-])  # fmt: skip
-def test_bad_input_is_rejected(simfl_, words, message):
-    err = simfl_.refused("privacy", "calibrate", *words)
-    assert err.startswith(message)

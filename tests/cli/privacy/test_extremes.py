@@ -102,6 +102,37 @@ def test_extreme_arguments_give_a_number_or_one_line(simfl_, command):
             assert re.search("expected|condition|take|use", err), err
 
 
+PLAN = "proactive-dp --examples 10000 --noise-multiplier 5 --epochs 5"
+#: What commands refuse before they call a theorem; tests of the theorems have all other lines.
+REFUSED = {
+    "account -z 1 --steps 9 --sampling one_pass": "accounting: sampling one_pass has no epsilon under neighbors:",
+    "account -z 1 --steps -1": "privacy account: releases: expected an integer >= 0, found -1",
+    "calibrate --epsilon 1 --steps 1 --clipping-norm 0": "privacy calibrate: clipping_norm: expected a finite number",
+    "adp2sgd --clients 16 --examples 3125 --epsilon 10 --batch-size 1": "privacy adp2sgd: expected either --steps",
+    f"adp2sgd {USUAL['adp2sgd']} --epochs 2": "privacy adp2sgd: expected either --steps or --epochs",
+    f"async-fl {USUAL['async-fl']} --r0 e": "privacy async-fl: --r0: expected sigma, 1/e or a number, found 'e'",
+    f"async-fl {USUAL['async-fl']} --gate 5000": "privacy async-fl: gate: expected an integer below the 1047 rounds",
+    f"async-fl {USUAL['async-fl']} --gate 1 --clients 0": "privacy async-fl: clients: expected an integer >= 1",
+    "sizes x --rounds 3": "scenario: algorithm.sizes: expected constant, polynomial",
+    "sizes 7": "privacy sizes: expected either --rounds or --gradients",
+    "sizes 7 --rounds 3 --epsilon 1": "privacy sizes: expected --epsilon and --examples together",
+    "sizes 7 --gradients 1e300": "privacy sizes: gradients: expected at most 7,000,000, those of 1,000,000 rounds",
+    "mapa --examples 3": "privacy mapa: examples: expected an integer >= batch = 12, found 3",
+    "mapa --initial-clip -1": "privacy mapa: sensitivity: expected a finite number > 0, found -0.166667",
+    "proactive-dp --examples 10000 --epsilon 1": "privacy proactive-dp: expected either --epochs or --gradients",
+    f"{PLAN} --gradients 5": "privacy proactive-dp: expected either --epochs or --gradients",
+    f"{PLAN} --done 3-4": "privacy proactive-dp: --done: expected SIZExROUNDS, for example 31x1612, found '3-4'",
+    f"{PLAN} --done 3x0": "privacy proactive-dp: schedule: expected batches of 1 to 9999",
+    f"{PLAN} --epsilon 1 --gamma one-shot": "privacy proactive-dp: --gamma one-shot is for a fresh",
+    f"without-replacement {USUAL['without-replacement']} --models 0": "privacy without-replacement: models: expected",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_a_wrong_argument_of_a_command_is_one_line(simfl_, words):
+    assert simfl_.refused(f"privacy {words}").startswith(REFUSED[words])
+
+
 def test_small_rates_need_a_small_mu():
     """A thousand workers with a hundred thousand examples each satisfy Theorem 2 with a mu of 1e-11."""
     theorem = theorem2(2.0, 1e-5, num_workers=1000, examples=100_000, batch_size=10, steps=1000)

@@ -33,15 +33,6 @@ def test_a_claim_is_refuted_by_a_lower_bound_alone(simfl_, clients, examples, wo
     assert words in out
 
 
-def test_json_has_everything(simfl_):
-    result = simfl_.result(*WORDS, "--epsilon", 10, "--steps", 58594, "--dimension", 1000)
-    assert result["theorem2"]["zeta"] == pytest.approx(2.23314, abs=5e-6)
-    assert result["smallest_admissible_epsilon"] == pytest.approx(8.344, abs=5e-4)
-    assert [row["claim_holds"] for row in result["accounted"]] == [False, True, True, True]
-    assert result["convergence"]["rhobar"] == pytest.approx(1815.469, abs=5e-4)
-    assert result["convergence"]["theorem1"]["bound"] > result["convergence"]["theorem1_without_noise"]["bound"]
-
-
 def test_convergence_is_shown_on_request(simfl_):
     words = (*WORDS, "--epsilon", 10, "--epochs", 300)
     assert "Convergence" not in simfl_(*words)[1]
@@ -53,14 +44,3 @@ def test_convergence_is_shown_on_request(simfl_):
 def test_violated_conditions_are_one_line(simfl_):
     err = simfl_.refused(*WORDS, "--epsilon", 8, "--epochs", 300)
     assert re.fullmatch(r"Theorem 2: condition \(7\) holds for no mu .*; expected at least epsilon = 8\.344; .*\n", err)
-
-
-@pytest.mark.parametrize(("more", "message"), [
-    ((), "expected either --steps or --epochs"),
-    (("--steps", 10, "--epochs", 2), "expected either --steps or --epochs"),
-    (("--epochs", -1), "epochs: expected a finite number > 0, found -1"),
-    (("--steps", 0), "steps: expected an integer >= 1, found 0"),
-    (("--steps", 10, "--delta", 2), "delta: expected a number in (0, 1), found 2"),
-])  # fmt: skip
-def test_bad_input_is_one_line(simfl_, more, message):
-    assert simfl_(*WORDS, "--epsilon", 10, *more) == (2, "", f"privacy adp2sgd: {message}\n")

@@ -1,4 +1,3 @@
-import math
 import re
 
 import pytest
@@ -36,16 +35,3 @@ def test_output_has_sizes_and_the_noise_of_theorem_3(simfl_):
 def test_sizes_are_written_as_in_a_scenario(simfl_, words, first):
     result = simfl_.result("privacy", "sizes", *words, "--rounds", 3)
     assert (result["sizes"], result["noise"]) == (first, None)
-
-
-@pytest.mark.parametrize(("words", "message"), [
-    (("x", "--rounds", 3), "algorithm.sizes"),
-    (("7",), "expected either --rounds or --gradients"),
-    (("7", "--rounds", 3, "--epsilon", 1), "expected --epsilon and --examples together"),
-    (("7", "--gradients", 1e300), r"gradients: expected at most 7,000,000, those of 1,000,000 rounds, found 1e\+300"),
-    (("7", "--gradients", math.nan), "gradients: expected a finite number > 0, found nan"),
-])  # fmt: skip
-def test_bad_input_is_one_line(simfl_, words, message):
-    code, out, err = simfl_("privacy", "sizes", *words)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert re.search(message, err), err

@@ -33,17 +33,6 @@ def test_amplification_is_shown_where_the_client_has_a_size(simfl_):
     assert "exact 0.0146767 certified" in amplified
 
 
-def test_json_has_everything(simfl_):
-    result = simfl_.result(*WORDS, "--steps", 138, "--examples", 12_000, "--theta", 0.5)
-    assert [stage["steps"] for stage in result["stages"]] == [1, 2, 7, 26, 102]
-    assert result["stages"][0]["table2_sensitivity"] == pytest.approx(526.98, abs=5e-3)
-    assert result["total"]["releases"] == 28
-    assert result["total"]["basic"] == pytest.approx(2.8, rel=1e-9)
-    assert result["literal_epsilon"] == pytest.approx(1.2, rel=1e-9)
-    assert result["audp"]["sensitivity"] == pytest.approx(8 / 12, rel=1e-9)
-    assert result["audp"]["theorem2"]["bound"] > result["audp"]["theorem2"]["claimed"]
-
-
 def test_the_exact_second_moment_makes_the_recipe_useless(simfl_):
     out = simfl_.printed(*WORDS, "--second-moment", "exact")
     flat = re.sub(r"\s+", " ", out)
@@ -61,17 +50,3 @@ def test_only_the_first_twelve_stages_are_listed(simfl_):
     out = simfl_.printed(*WORDS, "--theta", 0.9)
     assert "T_s of stage 13," not in out
     assert re.search(r"stages in all +\d\d ", out)
-
-
-@pytest.mark.parametrize(("more", "message"), [
-    (("--clients", 0), "clients: expected an integer >= 1, found 0"),
-    (("--examples", 3), "examples: expected an integer >= batch = 12, found 3"),
-    (("--epsilon", 0), "epsilon: expected a finite number > 0, found 0"),
-    (("--theta", 1), "theta: expected a number in (0, 1), found 1"),
-    (("--steps", 0), "steps: expected an integer >= 1, found 0"),
-    (("--failure-probability", 0), "failure_probability: expected a number in (0, 1), found 0"),
-    (("--initial-clip", -1), "sensitivity: expected a finite number > 0, found -0.166667"),
-    (("--delta", 1), "delta: expected a number in (0, 1), found 1"),
-])  # fmt: skip
-def test_bad_input_is_one_line(simfl_, more, message):
-    assert simfl_(*WORDS, *more) == (2, "", f"privacy mapa: {message}\n")

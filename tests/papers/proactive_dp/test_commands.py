@@ -28,32 +28,12 @@ def test_the_table_has_claimed_and_certified_epsilons(simfl_):
     assert "before" not in out
 
 
-def test_the_table_fits_a_narrow_terminal(simfl_, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "80")
-    out = simfl_(*LIBSVM, "--noise-multiplier", 15, "--epsilon", 0.5, "--done", "31x1612", "--done", "20x3")[1]
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert all(re.match(r"  \S|\S|$", line) for line in lines), "no line of a table needs a second one"
-
-
 def test_one_shot_gamma_gives_the_tables_of_the_paper(simfl_):
     words = "--examples 50000 --gradients 350000 --epsilon 0.5253 --gamma one-shot"
     out = simfl_.printed(f"privacy proactive-dp {words}")
     assert re.search(r"^  batch size, s +406 ", out, re.MULTILINE)
     assert re.search(r"^  gamma +9\.22475 +one-shot; ", out, re.MULTILINE)
     assert re.search(r"^  certified, Poisson +0\.1071\d* ", out, re.MULTILINE)
-
-
-def test_json_has_plan_conditions_and_epsilons(simfl_):
-    result = simfl_.result(*LIBSVM, "--noise-multiplier", 19.3, "--exact")
-    assert result["plan"]["batch"] == 31
-    assert result["plan"]["gamma"] == pytest.approx(3.13102, abs=5e-6)
-    assert [condition["name"] for condition in result["plan"]["conditions"]] == ["(32)", "(33)", "(34)", "(35)"]
-    assert result["claimed_epsilon"] == pytest.approx(0.0497198, abs=5e-8)
-    assert result["certified"]["poisson"] < result["certified"]["fixed_size"] < result["claimed_epsilon"]
-    assert result["total_rounds"] == result["plan"]["rounds"]
 
 
 def test_earlier_rounds_count(simfl_):
@@ -89,24 +69,3 @@ def test_without_epsilon_the_noise_sets_the_budget_of_all_rounds(simfl_):
 def test_a_condition_that_fails_is_an_error_of_one_line(simfl_, words, message):
     err = simfl_.refused("privacy", "proactive-dp", "--examples", 10000, *words)
     assert re.fullmatch(message + r"\n", err)
-
-
-@pytest.mark.parametrize(("words", "message"), [
-    (("--epochs", 5), "expected --epsilon, --noise-multiplier, or both"),
-    (("--epsilon", 1), "expected either --epochs or --gradients"),
-    (("--epsilon", 1, "--epochs", 5, "--gradients", 5), "expected either --epochs or --gradients"),
-    (("--epsilon", 1, "--epochs", "inf", "--noise-multiplier", 5), "epochs: expected a finite number > 0, found inf"),
-    (("--epsilon", 1, "--epochs", 5, "--delta", 1), r"delta: expected a number in \(0, 1\), found 1"),
-    (("--epsilon", 1, "--epochs", 5, "--done", "3x4"), "sigma: expected the noise multiplier of the rounds .*"),
-    (("--noise-multiplier", 5, "--epochs", 5, "--done", "3-4"),
-     "--done: expected SIZExROUNDS, for example 31x1612, found '3-4'"),
-    (("--noise-multiplier", 5, "--epochs", 5, "--done", "3x0"),
-     "schedule: expected batches of 1 to 9999 .* found 3x0"),
-    (("--noise-multiplier", 5, "--epsilon", 1, "--epochs", 5, "--gamma", "one-shot"),
-     "--gamma one-shot is for a fresh .*"),
-    (("--epsilon", 1, "--epochs", 5, "--noise-multiplier", 5, "--examples", 1),
-     "num_examples: expected an integer >= 2, found 1"),
-])  # fmt: skip
-def test_wrong_arguments_are_errors_of_one_line(simfl_, words, message):
-    err = simfl_.refused("privacy", "proactive-dp", "--examples", 10000, *words)
-    assert re.fullmatch(rf"privacy proactive-dp: {message}\n", err)

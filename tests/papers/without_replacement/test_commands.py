@@ -41,15 +41,3 @@ def test_steps_of_algorithm_2_are_printed(simfl_):
     assert "0.5: fulfilled." in simfl_(*WORDS, "--epsilon", 1)[1]
     assert "which eta = 0.6 violates" in simfl_(*WORDS, "--epsilon", 1, "--step-size", 0.6)[1]
     assert "begin at 20,000" in simfl_(*WORDS, "--epsilon", 1, "--l2", 1e-4)[1]
-
-
-@pytest.mark.parametrize(("more", "message"), [
-    (("--delta", 0), "delta: expected a number in (0, 1), found 0"),
-    (("--models", 0), "models: expected an integer >= 1, found 0"),
-    (("--step-size", 0), "step_size: expected a finite number > 0, found 0"),
-    (("--dimension", 5, "--global-share", 2), "global_share: expected a number in [0, 1], found 2"),
-    (("--examples", 1), "examples: expected an integer >= 2, found 1"),
-    (("--batch-size", 0), "batch_size: expected an integer >= 1, found 0"),
-])  # fmt: skip
-def test_bad_input_gives_one_line(simfl_, more, message):
-    assert simfl_(*WORDS, "--epsilon", 1, *more) == (2, "", f"privacy without-replacement: {message}\n")
