@@ -94,7 +94,7 @@ WEIGHTS = {
     "tape": 5278,
     "world": 5376,
 }
-MOST_LINES = {"core": 57270, "all": 90862, "tests": 63300}
+MOST_LINES = {"core": 57270, "all": 90862, "tests": 62958}
 
 
 @dataclass(frozen=True)

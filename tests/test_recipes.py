@@ -41,6 +41,19 @@ class Recipe:
             (root / path).write_text(text.replace(before, after), encoding="utf-8")
 
 
+def copied(kind: str, new: str, *folders: str) -> Recipe:
+    """Return the recipe of a class that does what one of simfl's own does, under another name."""
+    name = "".join(map(str.capitalize, kind.split("_")))
+    name = name if kind != "mlp" else "MLP"
+    texts = {folder: (ROOT / folder / f"{kind}.py").read_text(encoding="utf-8") for folder in folders}
+    return Recipe(
+        {
+            f"{folder}/{new}.py": re.sub(rf'"{kind}"', f'"{new}"', re.sub(rf"\b{name}\b", new.capitalize(), text))
+            for folder, text in texts.items()
+        }
+    )
+
+
 ALGORITHM = Recipe(
     files={
         "simfl/scenario/algorithms/alone_sgd.py": '''"""Clients that train alone."""
@@ -228,40 +241,7 @@ class GaussianUpdate(_MultipliedGaussian):''',
     ),
 )
 
-MODEL = Recipe(
-    files={
-        "simfl/models/bottleneck.py": '''"""A linear network with a narrow layer in the middle: logits V W x."""
-
-from dataclasses import dataclass
-from typing import ClassVar
-
-from simfl.models.base import Array
-from simfl.models.layers import AbstractLayer, Dense
-from simfl.models.layered import AbstractClassifier, Pass
-from simfl.scenario.fields import Count, option
-
-
-@dataclass(frozen=True)
-class Bottleneck(AbstractClassifier):
-    """Two dense layers."""
-
-    units: Count = option(4, "of the narrow layer")
-
-    kind: ClassVar[str] = "bottleneck"
-    summary: ClassVar[str] = "a linear network through a few units"
-
-    @property
-    def layers(self) -> tuple[AbstractLayer, ...]:
-        """Down and up."""
-        down = Dense(self.num_features, self.units, init_kind="xavier", example_first=True)
-        return (down, Dense(self.units, self.num_classes, init_kind="xavier"))
-
-    def forward(self, apply: Pass, x: Array) -> Array:
-        """Return the logits, f32[c, b]."""
-        return apply(apply(x.reshape(x.shape[0], -1)))
-''',
-    },
-)
+MODEL = copied("mlp", "bottleneck", "simfl/models")
 
 DATA_SET = Recipe(
     files={
@@ -310,111 +290,9 @@ class QuadraticData(SyntheticData):''',
     ),
 )
 
-COMPRESSOR = Recipe(
-    files={
-        "simfl/compression/compressors/rounded.py": '''"""Numbers with a short significand."""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
-from simfl.compression.base import AbstractCompressor
-from simfl.models.lazy import jax, jnp
-from simfl.scenario.fields import Count, option
-
-
-@dataclass(frozen=True)
-class Rounded(AbstractCompressor):
-    """Each number is rounded to p binary digits; delta = 1 - 4^-p.
-    """
-
-    kind: ClassVar[str] = "rounded"
-    summary: ClassVar[str] = "numbers with a short significand"
-
-    digits: Count = option(8, "binary digits of a number")
-
-    def compress(self, x: jax.Array, key: jax.Array) -> jax.Array:
-        """Return x, rounded."""
-        significand, exponent = jnp.frexp(x)
-        return jnp.ldexp(jnp.round(significand * 2.0**self.digits) / 2.0**self.digits, exponent)
-
-    def bits(self, size: int) -> int:
-        """Return d (9 + p)."""
-        return size * (9 + self.digits)
-
-    def quality(self, size: int) -> float:
-        """Return 1 - 4^-p."""
-        return 1.0 - 4.0**-self.digits
-''',
-    },
-)
-
-ROBUST = Recipe(
-    files={
-        "simfl/robust/rules/midrange.py": '''"""The middle between the extremes of each coordinate."""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
-from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractRule
-
-
-@dataclass(frozen=True)
-class Midrange(AbstractRule):
-    """(min_j x_j + max_j x_j) / 2 of each coordinate."""
-
-    kind: ClassVar[str] = "midrange"
-    summary: ClassVar[str] = "middle between the extremes of each coordinate"
-
-    def aggregate(
-        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
-    ) -> jax.Array:
-        """Return the middle."""
-        is_model = present[:, None]
-        least = jnp.where(is_model, models, jnp.inf).min(axis=0)
-        return 0.5 * (least + jnp.where(is_model, models, -jnp.inf).max(axis=0))
-
-    def accepted(
-        self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
-    ) -> jax.Array:
-        """Return 1 for each model."""
-        return jnp.ones(len(models))
-''',
-        "simfl/robust/attacks/constant.py": '''"""The same number in every coordinate."""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
-
-from simfl.models.lazy import jax, jnp
-from simfl.robust.base import AbstractAttack
-from simfl.scenario.fields import Positive, option
-
-if TYPE_CHECKING:
-    from simfl.tape.maps import Given
-
-
-@dataclass(frozen=True)
-class Constant(AbstractAttack):
-    """Send one number in all coordinates."""
-
-    kind: ClassVar[str] = "constant"
-    summary: ClassVar[str] = "one number in all coordinates"
-    knows: ClassVar[Literal["own", "everything"]] = "own"
-
-    value: Positive = option(1.0, "the number")
-
-    def __call__(self, rows: Any, given: Given) -> jax.Array:
-        """Return the number, d times."""
-        return jnp.full_like(rows[0], self.value)
-''',
-    },
-)
+COMPRESSOR = copied("sign", "rounded", "simfl/compression/compressors")
+RULE = copied("median", "midrange", "simfl/robust/rules")
+ATTACK = copied("sign_flip", "constant", "simfl/robust/attacks")
 
 RECIPES = {
     "An algorithm": ALGORITHM,
@@ -423,14 +301,14 @@ RECIPES = {
     "A model": MODEL,
     "A data set": DATA_SET,
     "A compressor": COMPRESSOR,
-    "A robust rule or an attack": ROBUST,
+    "A robust rule or an attack": Recipe({**RULE.files, **ATTACK.files}),
 }
 
 SCENARIO = """
 name: new
 seed: 1
 data: {set: clouds, samples: 320, distance: 6}
-model: {kind: bottleneck, units: 3}
+model: {kind: bottleneck, hidden: [3]}
 clients: {count: 4}
 links: {loss: 0.5, bursts: 4, resend_timeout: 10 ms, uplink: null}
 algorithm: {kind: ALGORITHM, batch_size: 16}
@@ -441,8 +319,8 @@ record: {messages: true}
 """
 
 SECTIONS = {
-    "short": "compression: {kind: rounded, digits: 7, gamma: 1.0}",
-    "hostile": "aggregation: {kind: midrange}\nattackers: {kind: constant, value: 9.0, clients: [3]}",
+    "short": "compression: {kind: rounded, gamma: 1.0}",
+    "hostile": "aggregation: {kind: midrange}\nattackers: {kind: constant, clients: [3]}",
 }
 
 
@@ -509,14 +387,11 @@ def test_a_model_and_a_data_set_need_only_the_listed_files(runs):
 
 @pytest.mark.slow
 def test_a_compressor_needs_only_the_listed_files(runs):
-    assert set(runs["short"].messages["bytes"]) == {-(-17 * (9 + 7) // 8)}
-    assert runs["short"].metrics["test_accuracy"].iloc[-1] > 0.9
+    assert set(runs["short"].messages["bytes"]) == {-(-(32 + 17) // 8)}, "|x|_1 and 17 signs"
 
 
 @pytest.mark.slow
 def test_a_robust_rule_and_an_attack_need_only_the_listed_files(runs):
     table = runs["hostile"].aggregation
-    assert (table["accepted"] == 1.0).all()
-    assert 3 in set(table["sender"])
-    models = runs["hostile"].model
-    assert max(abs(values).max() for values in models.values()) > 3.0, "nines drag the middle"
+    accepted = table.groupby(table["sender"] == 3)["accepted"].mean()
+    assert accepted[True] < accepted[False], "the opposite of a model is seldom in the middle"

@@ -91,34 +91,6 @@ def check_equal(one, other):
         pd.testing.assert_frame_equal(frame, tables(other)[name], check_exact=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["adpsgd-atomic", "adpsgd-messages"])
-def test_the_same_seed_gives_the_same_tables_for_every_window(algorithm, tmp_path):
-    runs = [run(rough(algorithm, window=window), out=tmp_path) for window in ("auto", "auto", 7, 60)]
-    first = runs[0]
-    assert (first.status, first.manifest.reason) == ("done", "updates")
-    assert {result.manifest.window for result in runs} == {first.manifest.window, 7, 60}
-    assert all(result.manifest.extra["models"] == first.manifest.extra["models"] for result in runs)
-    for other in runs[1:]:
-        check_equal(first, other)
-    assert first.metrics["train_loss"].iloc[-1] < first.metrics["train_loss"].iloc[0]
-    assert (len(first.messages) > 0) == (algorithm == "adpsgd-messages")
-    assert first.clients["offline_s"].gt(0).sum() >= 4, "there were absences to get wrong"
-
-    other_seed = run(rough(algorithm, seed=2), out=tmp_path)
-    assert other_seed.manifest.digest != first.manifest.digest
-    for name in ("metrics", "updates"):
-        assert not tables(first)[name].equals(tables(other_seed)[name])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["decentralized_sgd", "adpsgd-messages"])
-def test_equal_seeds_give_equal_tables_without_privacy_and_on_other_graphs(algorithm, tmp_path):
-    options = {"privacy": "", "topology": "{kind: erdos_renyi, probability: 0.5}", "every": "{time: 37 ms}"}
-    one, other = (run(rough(algorithm, window=window, **options), out=tmp_path) for window in ("auto", 13))
-    check_equal(one, other)
-
-
 #: Privacy sections, of which every algorithm can do with one; and the overrides for those that are on their own.
 MECHANISMS = (
     "{mechanism: one_pass_gaussian, epsilon: 300}",
@@ -215,21 +187,6 @@ def test_noise_or_another_algorithm_or_model_leave_the_world_unchanged():
     another = prepare(rough("adpsgd-atomic", **graph, seed=2))
     assert durations(another) != expected
     assert another.partition.indices.tolist() != base.partition.indices.tolist()
-
-
-@pytest.mark.slow
-def test_a_wide_step_computes_what_a_narrow_one_does(tmp_path):
-    """Wide steps, as on a GPU, gather their rows at once: another program gives the same numbers."""
-    text = """
-    algorithm: {{kind: adpsgd, exchange: messages}}
-    privacy: {{mechanism: gaussian, noise_multiplier: 0.5}}
-    stop: {{updates: 200}}
-    evaluate: {{every: {{updates: 100}}}}
-    execution: {{width: {width}}}
-    """
-    narrow, wide = (run(loads(text.format(width=width), "width"), out=tmp_path).metrics for width in (8, 64))
-    for column in ("train_loss", "test_loss", "consensus_distance"):
-        np.testing.assert_allclose(wide[column], narrow[column], atol=1e-5)
 
 
 def of_seeds(seed, learning_seed, out):

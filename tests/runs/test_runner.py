@@ -1,7 +1,6 @@
 """A run from its first event to its last table: its end, its evaluations, its files."""
 
 import collections
-import contextlib
 import gc
 import itertools
 import math
@@ -13,18 +12,16 @@ import pandas as pd
 import pytest
 from sklearn.metrics import f1_score
 
-from simfl.algorithms import ALGORITHMS as AVAILABLE
 from simfl.algorithms import Algorithm
 from simfl.data import Dataset
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.records import read
 from simfl.records.models import digest_parts
-from simfl.runs.context import Context
 from simfl.runs.runner import Simulation, prepare, run
-from simfl.scenario import from_mapping, loads
+from simfl.scenario import loads
 from simfl.tape import Tape
-from simfl.tape.executor import Executor, choose_device
+from simfl.tape.executor import Executor
 from simfl.tape.measures import OwnClasses
 from simfl.world import World
 from tests.algorithms.custom import ERRORS
@@ -433,27 +430,3 @@ def test_client_models_are_stored_on_request_only(tmp_path):
 
 
 # -- windows -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("section", "at_least"),
-    [
-        ({}, 40),
-        ({"algorithm": {"optimizer": "momentum"}}, 20),
-        ({"algorithm": {"optimizer": "adam"}}, 20),
-        ({"algorithm": {"server_optimizer": "adam"}}, 10),
-        ({"compression": {"kind": "top_k", "share": 0.3}}, 10),
-    ],
-)
-def test_every_algorithm_can_be_made_with_a_window_of_one_operation(section, at_least):
-    """FADAS records an operation before there is an executor, as an algorithm of a user may."""
-    made = 0
-    for kind in AVAILABLE:
-        options = {"kind": kind, "batch_size": 8, **section.get("algorithm", {})}
-        rest = {name: values for name, values in section.items() if name != "algorithm"}
-        sections = {"data": "digits", "clients": {"count": 4}, "execution": {"window": 1}, **rest}
-        with contextlib.suppress(ScenarioError, ValueError):
-            setup = prepare(from_mapping({"algorithm": options, **sections}))
-            made += 1
-            Context(setup, choose_device("cpu")).executor.close()
-    assert made >= at_least

@@ -1,23 +1,17 @@
 """Each problem of a scenario is one line in plain words, whatever its source."""
 
-import random
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simfl.errors import ScenarioError
-from simfl.scenario import from_mapping, loads
+from simfl.scenario import loads
 from tests.scenario.broken import ADPSGD, BROKEN
-from tests.scenario.strategies import scenarios
 
 JARGON = re.compile(
     r"pydantic|input should|validation|value error|type=|union|_tag|<\w+>|traceback|nonetype|str\b|dict\b", re.I
 )
-LINE = re.compile(r"fuzz: ([\w.]+: )?expected .+, found .+; .+")
 
 
 def test_broken_scenarios_are_many_and_their_messages_plain() -> None:
@@ -83,38 +77,6 @@ def test_problem_of_a_short_form_names_the_key_in_the_file() -> None:
 
 JUNK: list[Any] = [None, True, -1, 0, 7.5, "", "junk", "10 ms", "1 Mbit/s", [], [1], [[1, 2]], {}, {"kind": "junk"}]
 JUNK += [{"a": 1}, float("inf"), float("nan"), 10**400, "x" * 200, {1: 2}, {"kind": ["list"]}, {"kind": None}, object()]
-
-
-def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(inner_path for key, item in inner for inner_path in _paths(item, (*path, key)))]
-
-
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None)
-@given(mapping=scenarios, seed=st.integers(0, 2**32))
-def test_junk_anywhere_is_accepted_or_has_plain_messages(mapping: dict[str, Any], seed: int) -> None:
-    generator = random.Random(seed)
-    resolved = from_mapping(mapping).resolved()
-    path = generator.choice(_paths(resolved)[1:])
-    holder: Any = resolved
-    for part in path[:-1]:
-        holder = holder[part]
-    if generator.random() < 0.2 and isinstance(holder, dict):
-        holder["jnuk"] = generator.choice(JUNK)
-    else:
-        holder[path[-1]] = generator.choice(JUNK)
-    for line in _refused(lambda: from_mapping(resolved, "fuzz")):
-        assert LINE.fullmatch(line), line
-        assert not JARGON.search(line), line
-
-
-def _refused(action: Callable[[], object]) -> list[str]:
-    try:
-        action()
-    except ScenarioError as error:
-        return str(error).splitlines()
-    return []
 
 
 def test_key_like_an_internal_tag_is_unknown() -> None:

@@ -120,52 +120,6 @@ def test_any_dataflow_gives_what_direct_evaluation_gives(operations, window, rea
     mirror.check()  # a check changes nothing
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 1000), window=st.sampled_from([3, 40, 1000]), reads=st.sampled_from([3, 4]))
-def test_long_gossip_gives_what_direct_evaluation_gives(seed, window, reads):
-    """Stale reads, averages and steps, as algorithms record them, with many per window."""
-    generator = np.random.default_rng(seed)
-    executor = NumpyExecutor(D, fake_gradient, fake_noise, capacity=2)
-    mirror = Mirror(Tape(executor, window=window, reads=reads, max_batch=4))
-    for client in range(6):
-        mirror.constant(client)
-    stale = dict.fromkeys(range(6))
-    for _ in range(150):
-        k, peer = (int(i) for i in generator.choice(6, 2, replace=False))
-        if stale[k] is None:
-            mirror.read(k, int(generator.integers(0, 9)), float(generator.integers(0, 2)))
-            stale[k] = mirror.promised.pop()
-        else:
-            mirror.combine([(0.5, k), (0.5, peer)], [])
-            mirror.models[k] = mirror.models[peer] = mirror.models.pop()
-            mirror.promised.append(stale[k])
-            stale[k] = None
-            mirror.combine([(1.0, k)], [(-0.125, 0)])
-            mirror.models[k] = mirror.models.pop()
-    mirror.check()
-    assert executor.bank.capacity <= 2 + 64, "places are used again"
-
-
-@settings(max_examples=20, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 1000), window=st.sampled_from([3, 40, 1000]), width=st.integers(1, 4))
-def test_a_server_that_applies_what_arrives_gives_what_direct_evaluation_gives(seed, window, width):
-    generator = np.random.default_rng(seed)
-    executor = NumpyExecutor(D, fake_gradient, fake_noise, width=width, capacity=2)
-    mirror = Mirror(Tape(executor, window=window, max_batch=4))
-    mirror.constant(0)
-    waiting = []
-    for _ in range(120):
-        if len(waiting) < 8:
-            mirror.read(0, int(generator.integers(0, 9)), 1.0)
-            waiting.append(mirror.promised.pop())
-            continue
-        mirror.promised.append(waiting.pop(int(generator.integers(0, len(waiting)))))
-        mirror.apply([(1.0, 0)], [(-0.125, 0)])
-        mirror.models[0] = mirror.models.pop()
-    mirror.check()
-    assert executor.bank.capacity <= 2 + 64, "places are used again"
-
-
 def test_a_chain_of_applied_updates_adds_no_depths():
     class Keeping(NullExecutor):
         def submit(self, window):
