@@ -96,13 +96,6 @@ def test_convergence_is_a_count_of_seeds(values, expected):
     assert adp2sgd.converges(values, 80.0).held is expected
 
 
-def test_a_map_on_which_nothing_collapses_reproduces_nothing():
-    readings = tuple(
-        adp2sgd.large_batches(runs_of(lambda section, cell, seed: 90 + 0.1 * seed, EDGE, SOFTMAX, seeds=8))
-    )
-    assert verdict_of(readings) == Verdict.NOT_REPRODUCED
-
-
 def test_the_edge_has_8_seeds_and_its_middle_16():
     counts = {own.cell: own.seeds for own in adp2sgd.experiments(False) if own.section is EDGE}
     assert min(counts.values()) == 8
@@ -167,11 +160,6 @@ def test_slow_learners_are_judged_against_the_ratio_without_one(times, gap, seed
             "case I: 1.80 times faster, 1.80 times without a slow learner, which is 1.00 times as much (1.00 to 1.00; "
             "bar: 1.37; geometric means) (does not hold)" in readings[0].evidence
         )
-
-
-def test_slow_learners_are_not_judged_without_the_case_that_has_none():
-    slow = [own for own in adp2sgd.experiments(False) if own.section is SOFTMAX and own.cell[0] in SLOW]
-    assert not list(adp2sgd.slow_learners(made_up(slow, lambda one, seed: 0.9, 5), (SOFTMAX,)))
 
 
 def test_the_quick_form_has_the_case_without_a_slow_learner():

@@ -1,6 +1,5 @@
 """The study of growing sample sizes: readings follow from accuracies, rounds and epsilons."""
 
-import bz2
 import itertools
 import math
 
@@ -19,11 +18,9 @@ from simfl.papers.async_fl.study_runs import (
     GROWING_CONSTANT_STEPS,
     GROWN,
     LARGE_FIXED,
-    LENET5,
     LINEAR,
     LISTING,
     MEAN,
-    NETWORK,
     OVER_LOG,
     PER_GRADIENT,
     PER_ROUND,
@@ -41,8 +38,6 @@ from simfl.papers.async_fl.study_runs import (
     WITHOUT,
 )  # fmt: skip
 from simfl.reproduction.evidence import Verdict, under, verdict_of
-from simfl.reproduction.pages import numbers_of
-from simfl.reproduction.reading import counted
 from simfl.reproduction.reproducing import find_paper
 from simfl.scenario import load
 from tests.papers.made_up import SCENARIOS, made_up
@@ -103,36 +98,6 @@ def test_fewer_rounds_follows_from_accuracies_and_rounds(points, rounds, verdict
         "intercept": "with",
     }  # fmt: skip
     assert {len(reading.parts) for reading in readings} == {2, 4}, "both problems, and both large sizes"
-
-
-def test_the_exceptions_of_a_quantifier_are_named():
-    runs = runs_of(GROWING, lambda *cell: 84.0 - 5.0 * (cell[-1] == LINEAR and cell[0] == PLAIN), few)
-    reading = next(claims.fewer_rounds(runs))
-    assert reading.held is False
-    strongly, plain = reading.evidence.split("; ")
-    assert (
-        strongly == "a9a, strongly convex: 28 rounds instead of 400, +0.0 (median) points against sizes of 50 (bar: -1)"
-    )
-    assert plain.startswith("a9a, plain convex: 28 rounds instead of 400, -5.0")
-    assert plain.endswith("(does not hold)")
-
-
-def test_sequences_whose_seeds_are_far_apart_are_not_decided():
-    runs = runs_of(GROWING, lambda *cell: 84.0, few)
-    for cell in runs.cells(GROWING):
-        for seed, run in runs.of(GROWING, cell).items():
-            run.metrics["test_accuracy"] += 0.1 * (cell[-1] == LINEAR) * (-1) ** seed
-    assert judged(claims.fewer_rounds, runs)[0] == Verdict.UNDECIDABLE
-    assert judged(claims.network, runs)[0] == Verdict.UNDECIDABLE
-
-
-def test_few_seeds_decide_nothing():
-    runs = runs_of(GROWING, lambda *cell: 84.0, few, seeds=4)
-    assert judged(claims.fewer_rounds, runs)[0] == Verdict.UNDECIDABLE
-    assert judged(claims.over_log, runs)[0] == Verdict.UNDECIDABLE
-    assert (
-        judged(claims.best_sizes, runs_of(CONSTANT, lambda *cell: 84.0 - cell[-1], seeds=4))[0] == Verdict.UNDECIDABLE
-    )
 
 
 def test_over_log_holds_where_accuracy_is_kept_and_large_sizes_are_beaten():
@@ -268,16 +233,6 @@ def test_claims_on_table_3_follow_from_its_accuracies():
     assert judged(claims.collapse, level)[0] == Verdict.NOT_REPRODUCED
 
 
-def test_one_problem_that_does_not_collapse_is_an_exception():
-    runs = runs_of(CONSTANT, lambda *cell: 84.0 - 10.0 * (cell[-1] == 1000 and cell[0] != LENET5))
-    word, readings = judged(claims.collapse, runs)
-    assert word == Verdict.NOT_REPRODUCED
-    for reading in readings:
-        failed = [part.text for part in reading.parts if part.held is False]
-        assert len(failed) == 1
-        assert failed[0].startswith("MNIST, LeNet-5: 0.0 points less than s = 100, 23.9 in the paper")
-
-
 def test_diverged_runs_have_collapsed():
     runs = runs_of(CONSTANT, lambda *cell: 84.0)
     for cell in runs.cells(CONSTANT):
@@ -287,16 +242,6 @@ def test_diverged_runs_have_collapsed():
             assert all(map(math.isnan, runs.accuracy(CONSTANT, cell)))
     readings = list(claims.collapse(runs))
     assert {reading.held for reading in readings if reading.choices["aggregation"] == "sum"} == {True}
-
-
-def test_table_3_is_shown_beside_the_listing_and_the_nearest_setting():
-    runs = runs_of(CONSTANT, table3, lambda *cell: 80)
-    text = "\n".join(numbers_of(counted(find_paper("async-fl"), runs)))
-    assert "| a9a, strongly convex, sum, equal speeds, with intercept | 83.95 (84.18, -0.23)" in text
-    nearest = [line for line in text.splitlines() if "nearest to the paper, chosen after the result was seen" in line]
-    assert len(nearest) == 3
-    assert nearest[0].startswith(f"| {STRONGLY}, {SUM}, {UNEVEN}")
-    assert "| rounds | 80 (80, +0) | 80 (40, +40) |" in text
 
 
 def steps(best, others=70.0, large=85.0, first=None, by_gradients=0.0):
@@ -374,22 +319,6 @@ def test_claims_on_biased_data_follow_from_the_difference(apart, convex, network
     assert judged(claims.network_insensitive, runs)[0] == network
 
 
-def test_one_convex_problem_that_biased_data_change_is_an_exception():
-    runs = runs_of(BIASED, lambda *cell: 90 - 5.0 * (cell[-1] == "biased" and cell[0] == "plain convex"))
-    word, readings = judged(claims.insensitive, runs)
-    assert word == Verdict.NOT_REPRODUCED
-    assert [[part.held for part in reading.parts] for reading in readings] == [[True, False]] * 4
-    assert [(reading.choices["data"], reading.choices["aggregation"]) for reading in readings if reading.own] == [
-        (study_runs.TWO, SUM)
-    ]
-
-
-def test_biased_data_whose_seeds_are_far_apart_are_not_decided():
-    own = [one for one in study_runs.experiments(False) if one.section == BIASED and one.cell[0] == NETWORK]
-    runs = made_up(own, lambda one, seed: 0.8 + 0.15 * (one.cell[-1] == "biased") * (-1) ** seed, seeds=6)
-    assert judged(claims.network_insensitive, runs)[0] == Verdict.UNDECIDABLE
-
-
 def test_biased_clients_have_one_digit_and_unbiased_clients_both():
     from simfl.reproduction.reproducing import scenarios_folder
     from simfl.scenario import load
@@ -420,12 +349,6 @@ def test_readings_change_only_algorithm_clients_and_model():
     assert len(settings) == len(study_runs.GRID) - 2, "the mean is not run with unequal speeds"
 
 
-def test_examples_agree_with_the_paper():
-    for number in claims.example_numbers(made_up([])):
-        if number.paper is not None and not ("example 4" in number.row and number.column[-1] in "δr"):
-            assert number.difference == pytest.approx(0, abs=2e-4 * abs(number.paper) + 1e-5), number
-
-
 @pytest.mark.usefixtures("without_numbers")
 def test_table_3_and_figure_5_are_run_on_covtype_where_its_file_is(tmp_path, monkeypatch):
     """A made-up file in the format of LIBSVM's covtype: classes 1 and 2, 54 features from 0 to 1."""
@@ -449,28 +372,3 @@ def test_table_3_and_figure_5_are_run_on_covtype_where_its_file_is(tmp_path, mon
     saved = list(claims.fewer_on_covtype(runs_of(GROWING, lambda *cell: 84.0, few)))
     assert {reading.held for reading in saved if "against: sizes of 50" in reading.label} == {True}
     assert {reading.held for reading in saved if "against: large" in reading.label} == {False}, "they are as good"
-
-
-@pytest.mark.usefixtures("without_numbers")
-@pytest.mark.parametrize(
-    ("name", "features", "labels", "samples"),
-    [
-        ("async_fl/steps-ijcnn1-strongly", 22, (-1, 1), 500),
-        ("async_fl/steps-ijcnn1-plain", 22, (-1, 1), 500),
-        ("proactive_dp/covtype-strongly", 54, (1, 2), 5 * 400),
-    ],
-)
-def test_a_scenario_runs_where_its_file_is(name, features, labels, samples, tmp_path, monkeypatch):
-    """A made-up file in the format of LIBSVM's; ijcnn1 comes with a file of test examples."""
-    monkeypatch.setenv("SIMFL_DATA", str(tmp_path))
-    scenario = load(SCENARIOS / f"{name}.yaml", ["algorithm.gradients=1000"])
-    if "covtype" in name:
-        scenario = scenario.replace(data__partition__size=400)
-    lines = [f"{labels[i % 2]} 1:0.{i % 9 + 1} {2 + i % (features - 1)}:1" for i in range(500)]
-    lines[0] += f" {features}:0.5"
-    (tmp_path / "libsvm").mkdir()
-    for ending in ("", ".t") if "ijcnn1" in name else ("",):
-        file = tmp_path / "libsvm" / f"{scenario.data.path}{ending}.bz2"
-        file.write_bytes(bz2.compress("\n".join(lines).encode()))
-    run = simfl.run(scenario, out=tmp_path / "out")
-    assert (run.manifest.status, run.clients["samples"].sum()) == ("done", samples)

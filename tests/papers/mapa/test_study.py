@@ -3,16 +3,13 @@
 import math
 import os
 
-import jax
 import numpy as np
 import pytest
 
-from simfl.assembly.assemble import assemble
 from simfl.assembly.data import load_data
-from simfl.papers.mapa import study, study_runs
 from simfl.papers.mapa import study_claims as claims
+from simfl.papers.mapa import study_runs
 from simfl.reproduction.evidence import NotMeasuredError, Verdict, verdict_of
-from simfl.reproduction.reading import judged
 from simfl.reproduction.reproducing import scenarios_folder
 from simfl.scenario import load
 from simfl.streams import Streams
@@ -70,16 +67,6 @@ def test_sigma_and_g_decide_which_algorithm_is_ahead():
     )
     undecided = claims.beats_audp(figure6(level, LR, seeds=4), "LR")
     assert {reading.held for reading in undecided} == {None}, "four seeds decide nothing"
-
-
-def test_a_lead_of_less_than_a_point_is_none():
-    for lead, result in ((-0.5, False), (0.05, False), (0.5, None), (0.8, True)):
-        runs = figure6(lambda task, algorithm, *rest, lead=lead: 90.0 + lead * (algorithm == "MAPA"), LR)
-        for one in runs.cells(study_runs.ACCURACY, str(LR), "MAPA"):
-            for seed, run in runs.of(study_runs.ACCURACY, one).items():
-                run.metrics["test_accuracy"] += 0.003 * (seed - 3)  # an interval of 0.6 points either way
-        (first, *_) = claims.beats_audp(runs, "LR")
-        assert first.held is result, lead
 
 
 def test_two_way_regression_is_nearest_and_data_sets_are_parts():
@@ -241,32 +228,6 @@ def test_orders_of_magnitude_follow_from_counts_of_updates(audp, asgd, result):
     assert against_asgd["classes: even or odd, loss: 0.5 (nearest to the paper)"] is result
 
 
-def test_one_number_of_servers_is_enough_to_lose_the_order():
-    def count(task, servers, algorithm, *bound):
-        return {"AUDP": 60_000 if servers == 10 else 4_000}.get(algorithm, 2_000)
-
-    (first, *_) = [one for one in claims.saves_against_audp(figure7(count)) if one.choices["loss"] == "1"]
-    assert [part.held for part in first.parts] == [True, False]
-    assert first.held is False
-
-
-def test_runs_that_end_early_do_not_decide_against_an_order():
-    runs = figure7(lambda task, servers, algorithm, *rest: 10**7 if algorithm == "AUDP" else 30_000)
-    verdicts = {reading.held for reading in claims.saves_against_audp(runs)}
-    assert verdicts == {None}, "120,000 updates are less than ten times MAPA's, and AUDP was not there yet"
-
-
-def test_saved_orders_stand_beside_the_papers():
-    numbers = list(
-        claims.saving_numbers(figure7(lambda task, servers, algorithm, *rest: 1_200 if algorithm == "MAPA" else 12_000))
-    )
-    orders = {(number.row, number.column): (number.interval.mean, number.paper) for number in numbers}
-    row = "LR, ten-way on USPS, AUDP, G: measured, loss 1"
-    assert orders[row, "K = 10"] == (pytest.approx(1.0, abs=0.2), 2.0)
-    assert orders[row, "K = 100"][1] is None, "the text has two orders at K = 10"
-    assert orders["LR, ten-way on USPS, ASGD, loss 1", "K = 100"][1] == 2.0
-
-
 def test_more_servers_cost_every_algorithm_updates():
     runs = figure7(lambda task, servers, *rest: 1_000 * servers**0.5)
     assert {reading.held for reading in claims.more_servers(runs)} == {True}
@@ -296,16 +257,6 @@ def test_the_testbed_is_judged_on_the_network_after_every_count():
     for reading in claims.on_the_testbed(at_15):
         assert reading.held is False
         assert "K = 15: " in reading.evidence.split("; ")[2], "the exception is named"
-
-
-def test_a_rising_curve_that_ends_below_csgd_decides_nothing():
-    def accuracy(algorithm, *rest):
-        return 98.0 if algorithm == "CSGD" else 87.0
-
-    claims = judged(study.PAPER, runs_of(study_runs.TESTBED, accuracy))
-    (claim,) = [claim for claim in claims if "almost as accurate as CSGD" in claim.text]
-    assert claim.verdict == Verdict.UNDECIDABLE
-    assert "the text does not say how many updates they had" in claim.evidence
 
 
 def test_parameters_matter_where_accuracies_differ():
@@ -392,21 +343,3 @@ def test_the_largest_example_matches_the_data(name):
     )
     x = data.train_x.reshape(len(data.train_x), -1).astype(np.float64) / (255.0 if data.train_x.max() > 1.0 else 1.0)
     assert math.sqrt((x * x).sum(axis=1).max() + 1.0) == pytest.approx(study_runs.LARGEST[name], abs=1e-3)
-
-
-def test_the_largest_gradient_of_the_network_matches_a_first_model():
-    """Of the third seed's, which is the largest of five."""
-    needs_data()
-    changes = [*study_runs.Task("CNN", "", "USPS").changes, "seed=3"]
-    setup = assemble(load(scenarios_folder() / study_runs.FILE.format("audp"), changes))
-    norms = jax.jit(setup.model.gradient_norms)(setup.training.initial, setup.dataset.train_x, setup.dataset.train_y)
-    assert float(norms.max()) == pytest.approx(study_runs.AT_START["USPS"], abs=0.01)
-
-
-def test_the_largest_gradient_on_mnist_matches_a_first_model():
-    """Of the first seed's, which is the largest of five, and of the first 2,000 examples, which have it."""
-    needs_data()
-    setup = assemble(load(scenarios_folder() / study_runs.FILE.format("audp"), [*study_runs.NETWORK.changes, "seed=1"]))
-    data, norms = setup.dataset.floats(), jax.jit(setup.model.gradient_norms)
-    largest = float(norms(setup.training.initial, data.train_x[:2000], data.train_y[:2000]).max())
-    assert largest == pytest.approx(study_runs.AT_START["MNIST"], abs=0.01)

@@ -7,7 +7,6 @@ import pytest
 
 from simfl.papers.proactive_dp import study as proactive_dp
 from simfl.papers.proactive_dp.theorems import plan_rounds, simplified_plan
-from simfl.reproduction import evidence
 from simfl.reproduction.evidence import Verdict, verdict_of
 from simfl.reproduction.reproducing import scenarios_folder
 from simfl.scenario import load
@@ -82,17 +81,6 @@ def test_the_headline_holds_within_ten_points_and_within_the_claim(level, epsilo
     assert first.held is each, "the quick form has only the first steps of the figures"
 
 
-def test_a_badly_tuned_first_step_is_no_reading():
-    """As the paper did, we take the best first step of a grid: one that is bad decides nothing."""
-
-    def accuracy(problem, count, *cell):
-        return rising(problem, *cell) - 30 * (len(cell) == 2 and cell[0] != 0.1)
-
-    readings = list(proactive_dp.reaches(runs_of((STEPS, BUDGETS), accuracy)))
-    assert [reading.held for reading in readings] == [True] * 4
-    assert all("η₀ = 0.1" in part.text for reading in readings for part in reading.parts if part.text[0] in "sp")
-
-
 def test_first_steps_that_are_best_for_plans_and_without_privacy_are_two_readings():
     def accuracy(problem, count, *cell):
         best = {proactive_dp.OPEN: 0.3}.get(cell[-1], 0.1)
@@ -101,34 +89,6 @@ def test_first_steps_that_are_best_for_plans_and_without_privacy_are_two_reading
     readings = list(proactive_dp.reaches(runs_of((STEPS, BUDGETS), accuracy)))
     assert [reading.choices["η₀ is the best"] for reading in readings[:2]] == ["at ε = 0.05", "no privacy"]
     assert len(readings) == 2 * 2 * 2
-
-
-def test_the_exception_of_one_problem_is_named():
-    def accuracy(problem, *cell):
-        return rising(problem, *cell, level=86.0 if problem == proactive_dp.PLAIN else 70.0)
-
-    (first, *_) = proactive_dp.reaches(runs_of((STEPS, BUDGETS), accuracy))
-    assert first.held is False
-    assert "(does not hold); strongly convex" in first.evidence
-    assert "plain convex, η₀ = 0.03: 86.5" in first.evidence
-    assert first.evidence.count("(does not hold)") == 1
-
-
-def test_the_verdict_names_the_readings_that_hold():
-    """The headline holds only if steps decrease with a client's own gradients, and the verdict says so."""
-    runs = runs_of((STEPS, BUDGETS), lambda *cell: rising(*cell, level=86.0 if cell[1] == OWN else 70.0))
-    readings = list(proactive_dp.reaches(runs))
-    assert verdict_of(readings) == Verdict.MIXED
-    assert evidence.under(readings) == "t counts: a client's own gradients"
-
-
-def test_falling_curves_fail_and_too_few_seeds_decide_nothing():
-    def fallen(problem, count, what):
-        return 95.0 if what in proactive_dp.BASELINES else 75 - 10 * what
-
-    assert held(proactive_dp.grows, runs_of((BUDGETS,), fallen)) == [False] * 2
-    assert held(proactive_dp.grows, runs_of((BUDGETS,), rising)) == [True] * 2
-    assert held(proactive_dp.grows, runs_of((BUDGETS,), rising, seeds=4)) == [None] * 2
 
 
 def test_verdicts_on_sizes_follow_the_curve():
