@@ -21,7 +21,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from simfl.reproduction.pages import HELD, POWERED, VERDICTS
 from simfl.reproduction.reading import argument_of
 from simfl.reproduction.reproducing import PAPERS, find_paper
 
+Row = dict[str, str]
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 TABLES = ROOT / "results" / "reference"
@@ -217,15 +218,11 @@ def take_over_part(results: Path, name: str, titles: Sequence[str]) -> None:
     new = {(row["claim"], row["reading"]): row for row in made["-readings"] if row["claim"].startswith(tuple(titles))}
     if len({claim for claim, _ in new}) != len(titles):
         sys.exit(f"expected {len(titles)} claims of the part of {name}, found {sorted({claim for claim, _ in new})}")
-    readings = [new.get((row["claim"], row["reading"]), row) for row in rows_of(f"{name}-readings")]
-    _write(f"{name}-readings", readings)
-    changed = {claim for claim, _ in new}
-    claims = [row | again(name, row) if row["claim"] in changed else row for row in claims_of(name)]
-    _write(f"{name}-claims", claims)
-    place = operator.itemgetter("part", "row", "column")
-    numbers = {place(row): row for row in made[""]}
-    more = [max(row, numbers.get(place(row), row), key=lambda one: int(one["seeds"])) for row in rows_of(name)]
-    _write(name, more)
+    _write(f"{name}-readings", joined(rows_of(f"{name}-readings"), [*new.values()], "claim", "reading"))
+    changed, stored = {claim for claim, _ in new}, {row["claim"] for row in claims_of(name)}
+    claims = [*claims_of(name), *(row for row in made["-claims"] if row["claim"] in changed - stored)]
+    _write(f"{name}-claims", [row | again(name, row) if row["claim"] in changed else row for row in claims])
+    _write(name, joined(rows_of(name), made[""], "part", "row", "column", size=lambda row: int(row["seeds"])))
     lost = {lost_of(row): row for row in rows_of(f"{name}-lost")}
     for row in made["-lost"]:
         lost[lost_of(row)] = max(lost.get(lost_of(row), row), row, key=lambda one: len(one["runs"]))
@@ -235,17 +232,30 @@ def take_over_part(results: Path, name: str, titles: Sequence[str]) -> None:
         return
     first, again_ = (about["runs"].split(" of ")[0] for about in (was, now))
     commit = was["commit"] + f" ({first} runs)" * (not was["commit"].endswith(")"))
-    joined = {"commit": f"{commit}; {now['commit']} ({again_} runs with more seeds)",
+    whole = {"commit": f"{commit}; {now['commit']} ({again_} runs with more seeds)",
               "code": f"{was['code'] or 'unknown'}; {now['code']}"}  # fmt: skip
-    _write(f"{name}-about", [was | joined])
+    _write(f"{name}-about", [was | whole])
 
 
-def lost_of(row: dict[str, str]) -> tuple[str, str]:
+def joined(stored: Sequence[Row], new: Sequence[Row], *key: str, size: Callable[[Row], int] = len) -> list[Row]:
+    """Return stored rows, each replaced by a new one of the same key unless that has a smaller size.
+
+    New rows whose key is not stored come after the last one with the same first field, or at the end.
+    """
+    place = operator.itemgetter(*key)
+    rows = {place(row): row for row in stored}
+    rows |= {place(row): row for row in new if size(row) >= size(rows.get(place(row), row))}
+    last = {row[key[0]]: number for number, row in enumerate(stored)}
+    numbers = {place(row): number for number, row in enumerate(stored)}
+    return sorted(rows.values(), key=lambda row: numbers.get(place(row), last.get(row[key[0]], len(stored))))
+
+
+def lost_of(row: Row) -> tuple[str, str]:
     """Return the setting of runs that did not end, without their seeds, and how they ended."""
     return re.sub(", seeds? [^a-zA-Z]*$", "", row["runs"]), row["ended"]
 
 
-def again(name: str, claim: dict[str, str]) -> dict[str, str]:
+def again(name: str, claim: Row) -> Row:
     """Return the verdict, counts, words and evidence of a claim as they follow from its stored readings."""
     readings = [reading_of(row) for row in rows_of(f"{name}-readings") if row["claim"] == claim["claim"]]
     (of_paper,) = (one for one in find_paper(name).claims if one.text == claim["claim"])
@@ -257,7 +267,7 @@ def again(name: str, claim: dict[str, str]) -> dict[str, str]:
     return {"verdict": str(verdict), **counts, "words": one.words, "evidence": one.evidence}
 
 
-def reading_of(row: dict[str, str]) -> Reading:
+def reading_of(row: Row) -> Reading:
     """Return a stored reading; its choices follow from its label."""
     marks = rf" \((?:{NEAREST}|chosen after the result was seen|; )+\)$"
     words = re.sub(marks, "", row["reading"])
@@ -266,18 +276,18 @@ def reading_of(row: dict[str, str]) -> Reading:
     return Reading(dict(pairs), [Part(held, row["evidence"])], row["afterwards"] == "true", own=row["own"] == "true")
 
 
-def claims_of(name: str) -> list[dict[str, str]]:
+def claims_of(name: str) -> list[Row]:
     """Return the claims of a paper as they were judged."""
     return rows_of(f"{name}-claims")
 
 
-def rows_of(table: str) -> list[dict[str, str]]:
+def rows_of(table: str) -> list[Row]:
     """Return the rows of a table in results/reference/, none without the file."""
     path = TABLES / f"{table}.csv"
     return _read(path) if path.exists() else []
 
 
-def _write(table: str, rows: Sequence[dict[str, str]]) -> None:
+def _write(table: str, rows: Sequence[Row]) -> None:
     with (TABLES / f"{table}.csv").open(encoding="utf-8", newline="") as file:
         fields = next(csv.reader(file))
     with (TABLES / f"{table}.csv").open("w", encoding="utf-8", newline="") as file:
@@ -286,18 +296,18 @@ def _write(table: str, rows: Sequence[dict[str, str]]) -> None:
         writer.writerows(rows)
 
 
-def _read(path: Path) -> list[dict[str, str]]:
+def _read(path: Path) -> list[Row]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def headlines() -> Iterator[tuple[str, dict[str, str]]]:
+def headlines() -> Iterator[tuple[str, Row]]:
     """Yield the headline claims of the papers, with the paper's name; its main one comes first."""
     for name in FRONT:
         yield from ((name, claim) for claim in claims_of(name) if claim["headline"] == "true")
 
 
-def headlines_of(name: str) -> list[dict[str, str]]:
+def headlines_of(name: str) -> list[Row]:
     """Return the headline claims of a paper, its main one first."""
     return [claim for paper, claim in headlines() if paper == name]
 
@@ -350,7 +360,7 @@ def bounds() -> Iterator[str]:
             yield f"| {title} | {reading} | **{word_of(row)}** | {row['evidence']} |"
 
 
-def word_of(row: dict[str, str]) -> str:
+def word_of(row: Row) -> str:
     """Return the word for a reading of a theorem."""
     if row["evidence"].startswith("not applicable"):
         return "not applicable"
@@ -359,7 +369,7 @@ def word_of(row: dict[str, str]) -> str:
     return {"yes": "holds", "no": "does not hold", "undecided": "not decided"}[row["held"]]
 
 
-def figure_of(name: str, claim: dict[str, str]) -> str:
+def figure_of(name: str, claim: Row) -> str:
     """Return the path of a claim's figure from docs/."""
     return (FIGURES / name / f"{claim['figure']}.png").as_posix()
 
@@ -429,7 +439,7 @@ def pages() -> dict[str, str]:
     return {"reproduction": "\n".join([*lines, RULES]), **papers, page_of(): "\n".join([*others, ""])}
 
 
-def entry(name: str, claim: dict[str, str]) -> Iterator[str]:
+def entry(name: str, claim: Row) -> Iterator[str]:
     """Yield a headline, its verdict, what was measured in a sentence, and its figure."""
     yield from (f"**{claim['claim']}**", "")
     instead = f" ({note})" if (note := parted(claim["words"])[1]) else ""
@@ -442,7 +452,7 @@ def page_of(name: str = "") -> str:
     return f"reproduction-{name if name in FRONT else 'others'}"
 
 
-def beside(name: str, claim: dict[str, str], numbers: Sequence[Beside]) -> Iterator[str]:
+def beside(name: str, claim: Row, numbers: Sequence[Beside]) -> Iterator[str]:
     """Yield a table of what the paper says of a headline and what its readings nearest to the paper measure."""
     readings = [row for row in rows_of(f"{name}-readings") if row["claim"] == claim["claim"] and row["own"] == "true"]
     yield from ("| nearest to the paper | paper | here |", "| --- | --- | --- |")
@@ -495,7 +505,7 @@ def parted(words: str) -> tuple[str, str]:
     return re.sub(r" \(.*\)|, 0 undecided", "", words), note[1] if note else ""
 
 
-def brief(name: str, claim: dict[str, str], most: int, longest: int) -> str:
+def brief(name: str, claim: Row, most: int, longest: int) -> str:
     """Return a claim's measurements, one reading of each result, in at most `most` characters.
 
     It takes up to `longest` where the first measurement needs it.
@@ -525,7 +535,7 @@ def brief(name: str, claim: dict[str, str], most: int, longest: int) -> str:
     return _sentence(text)
 
 
-def measured(row: dict[str, str], room: int, start: str, most: int = 9) -> str:
+def measured(row: Row, room: int, start: str, most: int = 9) -> str:
     """Return what was measured under a reading, by the parts that give its result; "" without the room for one."""
     mark = RESULTS_OF[row["held"]][1]
     parts = re.split(r"; (?![^()]*\))", row["evidence"])

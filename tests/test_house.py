@@ -94,7 +94,7 @@ WEIGHTS = {
     "tape": 5278,
     "world": 5376,
 }
-MOST_LINES = {"core": 57270, "all": 90862, "tests": 62711}
+MOST_LINES = {"core": 57270, "all": 90862, "tests": 62720}
 
 
 @dataclass(frozen=True)
