@@ -475,7 +475,8 @@ def _phishing(runs: Runs) -> Iterator[tuple[Setting, dict[str, Cell]]]:
     for setting in dict.fromkeys(cell[1:4] for cell in runs.cells(STEPS, PHISHING)):
         starts = {problem: (problem, *setting) for problem in (PHISHING, PHISHING_PLAIN)}
         cells = {problem: cells_of(runs, start, PER_ROUND.values()) for problem, start in starts.items()}
-        yield setting, {problem: best_cell(runs, STEPS, some) for problem, some in cells.items() if some}
+        if cells[PHISHING]:
+            yield setting, {problem: best_cell(runs, STEPS, some) for problem, some in cells.items() if some}
 
 
 def cells_of(runs: Runs, start: Cell, cases: Iterable[str]) -> list[Cell]:

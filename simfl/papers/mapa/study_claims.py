@@ -427,7 +427,8 @@ def insensitive(runs: Runs) -> Iterator[Reading]:
 def as_good_as_audp(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA ends about as accurate as AUDP with its best clipping norm."""
     for task, choices in clipped_tasks(runs):
-        best = max(runs.cells(NORMS, str(task), "AUDP"), key=lambda cell: mean(runs.accuracy(NORMS, cell)))
+        clips = runs.cells(NORMS, str(task), "AUDP") or [cell_of(task, "AUDP", 3)]
+        best = max(clips, key=lambda cell: mean(runs.accuracy(NORMS, cell)))
         parts: list[Part] = []
         for cell in runs.cells(NORMS, str(task), "MAPA"):
             ends = f"AUDP with C = {best[2]:g} {_percent(runs, NORMS, best)} %, " if not parts else ""

@@ -96,9 +96,11 @@ def draw_accuracy(runs: Runs) -> Figure:
 def draw_norms(runs: Runs) -> Figure:
     """Draw norms of clipped gradients over updates."""
     tasks = [task for task, _ in clipped_tasks(runs)]
-    figure, axes = panels(len(tasks), 3, (10, 2.6 * len(tasks) + 0.4), sharex=True, sharey="row")
+    algorithms = list(dict.fromkeys(cell[1] for cell in runs.cells(NORMS)))
+    size = (10 / 3 * len(algorithms), 2.6 * len(tasks) + 0.4)
+    figure, axes = panels(len(tasks), len(algorithms), size, sharex=True, sharey="row")
     for row, task in enumerate(tasks):
-        for axis, algorithm in zip(axes[row], ("ASGD", "AUDP", "MAPA"), strict=True):
+        for axis, algorithm in zip(axes[row], algorithms, strict=True):
             cells = runs.cells(NORMS, str(task), algorithm)
             for cell, line, color in zip(cells, ("-", "--", "-."), PALETTE, strict=False):
                 metrics = runs.first(NORMS, cell).metrics
