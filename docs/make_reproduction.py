@@ -71,7 +71,7 @@ def leads(*cases: str) -> tuple[Beside, ...]:
 
 def slower(case: str, paper: str) -> Beside:
     """Return how much longer SYNC takes in a case, which the paper says of its iterations."""
-    ratio = rf"case {case}: [^;]*which is ([\d.]+) times as much \(([\d. to]+)"
+    ratio = rf"case {case}: [^;]*: ([\d.]+) times as much \(([\d. to]+)"
     return Beside(f"case {case}: SYNC's time over A(DP)²SGD's, against that without a slow learner", paper, ratio)
 
 
@@ -155,6 +155,14 @@ RESULTS_OF = {
     "no": ("fails", " (does not hold)", (Verdict.NOT_REPRODUCED,)),
     "undecided": ("undecided", " (not decided)", (Verdict.UNDECIDABLE,)),
 }
+NEGATIVE = r"-(\d[\d.]*(?: ± [\d.]+)?)"
+#: What a negative lead is called.
+BEHIND = {
+    rf"ahead(?: of( [\w ]+))? by {NEGATIVE}": r"behind\1 by \2",
+    f"leads by {NEGATIVE}": r"trails by \1",
+    rf"{NEGATIVE} points ahead( at \S+ = [\d.]+), {NEGATIVE}": r"\1 points behind\2, \3",
+    rf"{NEGATIVE} points ahead(?: of)?(?! at \S+ = [\d.]+, \+)": r"\1 points behind",
+}
 NOTE = "<!-- Written by docs/make_reproduction.py -->"
 
 INTRODUCTION = f"""\
@@ -162,35 +170,32 @@ INTRODUCTION = f"""\
 
 {NOTE}
 
-After this page you know what holds of the headlines of five papers. A word says it, and a sentence says by how much.
-"Nearest to the paper" is the choice of open settings nearest to its text, and "elsewhere" are other choices. Where two
-choices are equally near, "or" stands between their numbers. [The rules](#how-a-claim-is-judged) are
-below, and [the other studies](reproduction-others.md) on a page.
+After this page you know what holds of the headlines of five papers, and by how much. "Nearest to the paper" is the
+choice of open settings nearest to its text, and "elsewhere" are other choices. "Or" stands between two equally near.
+[Rules](#how-a-claim-is-judged) are below, [other studies](reproduction-others.md) on a page.
 """
 RULES = f"""\
 ## How a claim is judged
 
 A paper leaves settings open. A choice of them is a *reading*. A claim is judged under every defensible reading, with at
 least five seeds each. A reading holds or fails by the 95 % interval over seeds, and is undecided if the interval
-contains the bar. An interval misses on one side in one case of forty, so a claim that holds under one of dozens of
-readings may do so by chance. The verdict is one of five words:
+contains the bar. One interval of forty misses on one side: one of dozens of readings may hold by chance. The verdicts:
 
 {VERDICTS}
 
 {POWERED}
 Seeds were added up to 200 s of one core a claim. Above that are MAPA's Figure 9 (640 s for L, 1,220 for b, 1,440 for
-δ), Proactive DP's headline (240 s) and Deep-Q's (at least 280 s a reading).
+δ), Proactive DP's headline (240 s) and Deep-Q's (at least 280 s a reading), also in Figures 5 and 6.
 
 ```sh
 simfl reproduce adp2sgd --quick   # minutes: fewer settings and seeds
-simfl reproduce adp2sgd           # what these pages show; it continues after an interruption
+simfl reproduce adp2sgd           # what these pages show
 simfl reproduce mapa --only 'Figure 9, (default|L)' --seeds 10   # a part, with more seeds
 ```
 
-The page of a study has the verdict on every claim with the number of readings, and one reading of each result: the one
-nearest to the paper, if there is one. "Elsewhere" are other readings, and "…" stands for more measurements. The CSV
-files at its end have all. [`results/README.md`](../results/README.md) explains their columns, and names tables
-older than the code.
+The page of a paper has the verdict on every claim with the number of readings, and one reading of each result: the one
+nearest to the paper, if there is one. "…" stands for more measurements. The CSV files at its end have all.
+[`results/README.md`](../results/README.md) explains them, and names tables older than the code.
 
 Studies read MNIST and sets of LIBSVM from `SIMFL_DATA` (`simfl data fetch` downloads them).
 """
@@ -342,11 +347,20 @@ def card() -> Iterator[str]:
         scenario = f"[{Path(front.scenario).stem}](scenarios/{front.scenario})"
         figure = f"[figure](docs/{figure_of(name, claims[0])})"
         command = f"`simfl reproduce {argument_of(name)}`"
-        verdicts = ", ".join(
-            f"[**{claim['verdict']}**](docs/{page_of(name)}.md) ({re.findall(r'Figures? [^)]*', claim['claim'])[0]})"
-            for claim in claims
-        )
+        verdicts = verdicts_of(claims, f"docs/reproduction.md{anchor_of(name)}")
         yield f"| {link} | `{front.kind}` | {scenario} | {command} | {verdicts} | {figure} |"
+
+
+def verdicts_of(claims: Sequence[Row], link: str) -> str:
+    """Return words for headlines, each with its figures of the paper and a link."""
+    return ", ".join(
+        f"[**{claim['verdict']}**]({link}) ({re.findall(r'Figures? [^)]*', claim['claim'])[0]})" for claim in claims
+    )
+
+
+def anchor_of(name: str) -> str:
+    """Return the anchor of a paper on the front page, "" for the first one, which comes after the list."""
+    return "" if name == next(iter(FRONT)) else f"#{FRONT[name].short.lower().replace(' ', '-')}"
 
 
 def bounds() -> Iterator[str]:
@@ -426,9 +440,13 @@ def pages() -> dict[str, str]:
     """Return the pages of docs/ by name."""
     lines = [INTRODUCTION]
     for name, front in FRONT.items():
-        paper = find_paper(name)
-        lines += [f"## {front.short[:1].upper()}{front.short[1:]}", "", f"{paper.title}. [What decides]({paper.page}), "
-                  f"[all claims]({page_of(name)}.md).", ""]  # fmt: skip
+        link = anchor_of(name) or f"{page_of(name)}.md"
+        title = find_paper(name).title.partition(": ")[2]
+        lines.append(f"- {capital(front.short)}: {verdicts_of(headlines_of(name), link)}. {title}.")
+    lines.append("")
+    for name, front in FRONT.items():
+        links = f"[What decides]({find_paper(name).page}), [all claims]({page_of(name)}.md)."
+        lines += [f"## {capital(front.short)}", "", links, ""]
         for claim, numbers in zip(headlines_of(name), front.numbers, strict=True):
             lines += [*entry(name, claim), *beside(name, claim, numbers), ""]
     others = ["# Other studies", "", NOTE, "", "After this page you know what holds of studies beside those of the "
@@ -437,6 +455,11 @@ def pages() -> dict[str, str]:
         others += ["", *("#" * line.startswith("#") + line for line in judged(name))]
     papers = {page_of(name): "\n".join([*judged(name), ""]) for name in FRONT}
     return {"reproduction": "\n".join([*lines, RULES]), **papers, page_of(): "\n".join([*others, ""])}
+
+
+def capital(text: str) -> str:
+    """Return a text that begins with a capital letter."""
+    return text[:1].upper() + text[1:]
 
 
 def entry(name: str, claim: Row) -> Iterator[str]:
@@ -552,7 +575,9 @@ def _elsewhere(results: Sequence[str]) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".") + "." * (text[-1:] != "…")
+    for pattern, words in BEHIND.items():
+        text = re.sub(pattern, words, text)
+    return capital(text).rstrip(".") + "." * (text[-1:] != "…")
 
 
 def _cell(text: str) -> str:

@@ -109,6 +109,12 @@ def test_pages_of_verdicts_are_short():
         rows = re.findall(r"^\| (?!nearest|---)[^|]* \| ([^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
         assert len(rows) == sum(map(len, paper.numbers))
         assert all(re.match(r"[-+]?\d", here) for _, here in rows), "each headline has its own number"
+        assert f"\n- {text.splitlines()[0]}: [**{found[0][0].lower()}**](" in pages["reproduction"], (
+            "a list comes first"
+        )
+    assert not re.findall(
+        r"ahead by -|leads by -|-\d\S*(?: ± \S+)? points ahead(?! at \S+ = \S+, \+)", "".join(pages.values())
+    )
 
 
 def test_the_readme_has_a_row_for_each_of_the_five_papers():
@@ -118,7 +124,7 @@ def test_the_readme_has_a_row_for_each_of_the_five_papers():
         (row,) = re.findall(rf"^\| .*/{paper.scenario}\).*$", text, re.MULTILINE)
         for claim in REPRODUCTION["headlines_of"](name):
             (figures,) = re.findall(r"\((Figures? .*?)\)", claim["claim"])
-            assert f"[**{claim['verdict']}**](docs/reproduction-{name}.md) ({figures})" in row
+            assert f"[**{claim['verdict']}**](docs/reproduction.md{REPRODUCTION['anchor_of'](name)}) ({figures})" in row
         assert yaml.safe_load((ROOT / "scenarios" / paper.scenario).read_text())["algorithm"]["kind"] == paper.kind
 
 

@@ -422,8 +422,9 @@ def slow_learners(runs: Runs, sections: Sequence[Section] = (SOFTMAX, MLP)) -> I
             bar, gain, gap = math.sqrt(ARITHMETIC[case]), ratio_of([*map(math.exp, logs)]), lead(runs, section, case)
             span = "" if math.isnan(gain.low) else f"{gain.low:.2f} to {gain.high:.2f}; "
             text = (
-                f"{_short(case)}: {ratio_of(slow).mean:.2f} times faster, {ratio_of(usual).mean:.2f} times without a "
-                f"slow learner, which is {gain.mean:.2f} times as much ({span}bar: {bar:.2f}; geometric means)"
+                f"{_short(case)}: SYNC takes {ratio_of(slow).mean:.2f} times as long as A(DP)²SGD, and "
+                f"{ratio_of(usual).mean:.2f} times without a slow learner: {gain.mean:.2f} times as much ({span}bar: "
+                f"{bar:.2f}; geometric means)"
             )
             parts.append(above(logs, math.log(bar), text))
             parts.append(within(gap, BAR, f"{_short(case)}: {show(gap, sign=True)} points (bar: {BAR:g} either way)"))

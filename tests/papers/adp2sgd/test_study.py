@@ -157,8 +157,8 @@ def test_slow_learners_are_judged_against_the_ratio_without_one(times, gap, seed
         ] * count
     if times == (1.8, 1.8, 9.0):
         assert (
-            "case I: 1.80 times faster, 1.80 times without a slow learner, which is 1.00 times as much (1.00 to 1.00; "
-            "bar: 1.37; geometric means) (does not hold)" in readings[0].evidence
+            "case I: SYNC takes 1.80 times as long as A(DP)²SGD, and 1.80 times without a slow learner: 1.00 times as "
+            "much (1.00 to 1.00; bar: 1.37; geometric means) (does not hold)" in readings[0].evidence
         )
 
 
