@@ -71,16 +71,17 @@ test-slow: $(STAMP)
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2
 
-# An environment of its own: PyTorch takes gigabytes, and needs older setuptools and mpmath than the rest.
+# An environment of its own: PyTorch takes gigabytes, and needs older setuptools and mpmath than the rest. Hugging
+# Face's library is in it too.
 build/torch/ready: $(STAMP)
 	$(BIN)/python -m venv build/torch
-	build/torch/bin/python -m pip install --quiet $$(grep '^torch' constraints.txt)
+	build/torch/bin/python -m pip install --quiet $$(grep -E '^(torch|datasets)' constraints.txt)
 	echo "import site; site.addsitedir('$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")')" \
 	  > "$$(build/torch/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/simfl-tests.pth"
 	@touch $@
 
 test-torch: build/torch/ready
-	build/torch/bin/python -m pytest tests/models/test_pytorch.py
+	build/torch/bin/python -m pytest tests/models/test_pytorch.py tests/data/test_huggingface.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

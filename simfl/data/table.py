@@ -68,9 +68,10 @@ class Columns:
                 values = _words(where, name, column, categories)
                 words = tuple(sorted(set(values)))
             if words is not None and len(words) > MOST_WORDS:
+                advice = "add it to data.drop" if isinstance(where, Path) else "leave the column out"
                 raise DataError(
                     f"{where}: {name}: expected at most {MOST_WORDS} different words, found {len(words)}; these are no "
-                    "categories: add it to data.drop"
+                    f"categories: {advice}"
                 )
             columns[name] = words
         return cls(columns, categories)

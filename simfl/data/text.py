@@ -73,20 +73,48 @@ def load_text(
         where, name, texts = str(file), file.stem, _by_owner(content, owners)
         fields["files"] = (file,)
     letters = letters if vocabulary is None else tuple(vocabulary)
-    alphabet = Vocabulary.of(texts.values()) if letters is None else Vocabulary(letters)
+    alphabet = None if letters is None else Vocabulary(letters)
+    owned = path is None or owners != "none"
+    return of_owners(
+        where, name, texts, None, streams, alphabet, length, stride or length, test_fraction, owned, **fields
+    )
+
+
+def of_owners(
+    where: str,
+    name: str,
+    texts: Mapping[str, str],
+    tests: Mapping[str, str] | None,
+    streams: Streams,
+    vocabulary: Vocabulary | None = None,
+    length: int = 32,
+    stride: int = 32,
+    test_fraction: float = 0.2,
+    owned: bool = True,
+    **fields: Any,
+) -> Dataset:
+    """Return the windows of texts by their owner; see `load_text`.
+
+    `where` names the texts in messages. `tests` are those of the test part; None: the end of every owner's text.
+    `owned` says whether the keys of `texts` are owners, `fields` are further ones of `Dataset`.
+    """
+    alphabet = vocabulary or Vocabulary.of([*texts.values(), *(tests or {}).values()])
     if len(alphabet.letters) < 2:
         raise DataError(f"{where}: expected at least two different characters, found {len(alphabet.letters)}")
     parts: tuple[list[npt.NDArray[Any]], list[npt.NDArray[Any]]] = ([], [])
     held: list[str] = []
     for owner, text in texts.items():
         tokens = alphabet.kept(alphabet.numbers(where, text))
-        cut = len(tokens) - round(len(tokens) * test_fraction)
-        windows = _windows(tokens[:cut], length, stride or length)
+        cut = len(tokens) - (0 if tests is not None else round(len(tokens) * test_fraction))
+        windows = _windows(tokens[:cut], length, stride)
         if not len(windows):
             continue
         parts[0].append(windows)
-        parts[1].append(_windows(tokens[cut:], length, stride or length))
+        parts[1].append(_windows(tokens[cut:], length, stride))
         held += [owner] * len(windows)
+    parts[1].extend(
+        _windows(alphabet.kept(alphabet.numbers(where, text)), length, stride) for text in (tests or {}).values()
+    )
     together = [np.concatenate([some for some in part if len(some)] or [np.zeros((0, 0))]) for part in parts]
     if not all(map(len, together)):
         longest = max(map(len, texts.values()), default=0)
@@ -95,8 +123,7 @@ def load_text(
             f"characters of one owner; lower data.length, or choose other data.owners"
         )
     train, test = ((windows[:, :-1], windows[:, -1].astype(np.int32)) for windows in together)
-    groups = None if path is not None and owners == "none" else np.asarray(held)
-    fields |= {"test_fraction": test_fraction, "groups": groups, **alphabet.fields}
+    fields |= {"test_fraction": test_fraction, "groups": np.asarray(held) if owned else None, **alphabet.fields}
     return sequences(name, train, test, streams, **fields)
 
 

@@ -357,7 +357,7 @@ def _partition(scenario: Sections) -> Iterator[Problem]:
         yield Problem(expected, "'by_column'", "use iid, or a set that is a file: table or npz", (*at, "kind"))
     if partition.kind == "natural" and not data.has_owners:
         expected = f"another kind for data set '{data.set}', which does not say whose its examples are"
-        advice = "name their column: data.owner" if data.set == "table" else "use by_column for npz, or iid"
+        advice = "name their column: data.owner" if hasattr(data, "owner") else "use by_column for npz, or iid"
         yield Problem(expected, "'natural'", advice, (*at, "kind"))
     if not isinstance(data, SyntheticData) or data.path is not None:
         return

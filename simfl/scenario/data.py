@@ -286,6 +286,49 @@ class Leaf(SplitData):
         return True
 
 
+class HuggingFace(SplitData):
+    """A set of Hugging Face by its name, or in files: images, lists, texts or a table.
+
+    Files need neither the library nor a network.
+    """
+
+    images: ClassVar[bool | None] = None
+    columns: ClassVar[bool] = True
+    set: Literal["huggingface"] = variant("huggingface")
+    name: Text | None = option(None, "name on the hub, such as ylecun/mnist; needs pip install 'simfl[huggingface]'")
+    config: Text | None = option(None, "configuration of the set on the hub; null: its only one")
+    revision: Text | None = option(None, "version of the set on the hub, such as a commit; null: the newest")
+    path: ContentFile | None = option(
+        None,
+        "in place of `name`: a folder of save_to_disk, a Parquet file or a folder of them, or a bare name in "
+        "'huggingface' below SIMFL_DATA",
+    )
+    split: Text = option("train", "the part to train on")
+    test_split: Text | None = option(None, "the part to test on; null: test or validation, else test_fraction")
+    features: tuple[Text, ...] = option((), "columns of the features; []: all but `label` and `owner`")
+    label: Text | None = option(
+        "label", "the column of labels, or of targets of a regression; null: none, for a column of texts"
+    )
+    owner: Text | None = option(None, "the column of each example's owner, for partition natural; null: no owners")
+    length: Count = option(32, "number of characters of a window of a text")
+    scale: PositiveFraction | None = option(None, _SCALE.replace("no factor", "1/255 for images, else no factor"))
+
+    @property
+    def has_owners(self) -> bool:
+        """Whether a column of owners is named."""
+        return self.owner is not None
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield a set without a place or with two, and options of the hub for files."""
+        yield from super().problems()
+        if (self.name is None) == (self.path is None):
+            found = "neither" if self.name is None else "both"
+            yield Problem("name (of the hub) or path (of files)", found, "give one of them", ("name",))
+        for key in ("config", "revision") if self.path is not None else ():
+            if getattr(self, key) is not None:
+                yield Problem("none beside path", show(getattr(self, key)), f"remove {key}", (key,))
+
+
 class Generated(Config):
     """Text of speakers, drawn from one Markov chain of characters.
 
@@ -452,4 +495,17 @@ class LinearData(SyntheticData):
     noise: NonNegative = option(0.1, "standard deviation of the noise on the targets")
 
 
-CORE = Digits | Mnist | Cifar10 | Libsvm | Npz | Table | Leaf | TextData | QuadraticData | LogisticData | LinearData
+CORE = (
+    Digits
+    | Mnist
+    | Cifar10
+    | Libsvm
+    | Npz
+    | Table
+    | Leaf
+    | HuggingFace
+    | TextData
+    | QuadraticData
+    | LogisticData
+    | LinearData
+)

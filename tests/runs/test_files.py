@@ -6,6 +6,7 @@ from pathlib import Path
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 
 from simfl.errors import DataError
@@ -64,6 +65,12 @@ def leaf(path, step):
         users = {"u": {"x": x.tolist(), "y": [0, 1] * 6}}
         content = {"users": ["u"], "num_samples": [12], "user_data": users}
         (path / part / "all.json").write_text(json.dumps(content))
+
+
+def parquet(path, step):
+    path.mkdir(exist_ok=True)
+    columns = {"a": [k * step for k in range(24)], "label": [k % 2 for k in range(24)]}
+    pd.DataFrame(columns).to_parquet(path / "train.parquet")
 
 
 def model(path, step):
@@ -148,6 +155,7 @@ CASES = {
         {"data": {"set": "table", "path": "{first}", "test_path": "{}", "target": "label"}},
         table,
     ),
+    ("HuggingFace", "path"): ({"data": {"set": "huggingface", "path": "{}"}}, parquet),
     ("Leaf", "path"): ({"data": {"set": "leaf", "path": "{}"}}, leaf),
     ("TextData", "path"): ({"data": {"set": "text", "path": "{}", "length": 8}, "model": {"kind": "lstm"}}, text),
     ("Init", "source"): ({"data": {"set": "digits"}, "init": {"from": "{}"}}, model),
@@ -197,7 +205,11 @@ def scenario_of(case, tmp_path):
         return str(paths.get(value, value)) if isinstance(value, str) else value
 
     def write(step, path=paths["{}"]):
-        written = content(step) if content not in (mnist, cifar, leaf, npz, model, forms, rows) else content(path, step)
+        written = (
+            content(step)
+            if content not in (mnist, cifar, leaf, parquet, npz, model, forms, rows)
+            else content(path, step)
+        )
         if isinstance(written, str):
             path.write_text(written)
 
