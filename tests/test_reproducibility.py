@@ -102,11 +102,16 @@ ALONE = ("clients.count=1", "slowdowns=[]", "availability=[{clients: [0], crash:
 
 
 def prepared(kind, *, private, window):
-    """Any algorithm with its defaults, and the first privacy and number of clients that it takes; None if it cannot."""
+    """Any algorithm with its defaults, and the first privacy and number of clients that it takes; None if it cannot.
+
+    Private runs also change their examples at random.
+    """
     text = rough("adpsgd-atomic", window=window).to_yaml()
     for privacy in MECHANISMS if private else ("null",):
         for further in ((), ALONE):
-            changes = (f"algorithm={{kind: {kind}, batch_size: 8}}", f"privacy={privacy}", "stop={updates: 100}")
+            augment = f"data.augment={'{crop: 1, flip: true}' if private else 'null'}"
+            algorithm = f"algorithm={{kind: {kind}, batch_size: 8}}"
+            changes = (algorithm, f"privacy={privacy}", "stop={updates: 100}", augment)
             with contextlib.suppress(ScenarioError, ValueError):
                 return prepare(loads(text, "rough", overrides=(*changes, *further)))
     return None

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from simfl.algorithms import Algorithm, Training
 from simfl.assembly.compression import compression_of
-from simfl.assembly.data import load_data, model_of, share_out, start_of
+from simfl.assembly.data import augmentation_of, load_data, model_of, share_out, start_of
 from simfl.assembly.graphs import graphs_of
 from simfl.assembly.kinds import check_options, find_algorithm, find_kind
 from simfl.assembly.known import is_known, uneven_weights
@@ -275,7 +275,7 @@ def _problem(setup: Setup) -> LearningProblem:
         model=setup.moved,
         data=ClientData(*arrays, indices, offsets, dataset.scaling),
         batches=Batches(drawing, setup.scenario.algorithm.batch_size),
-        keys=Keys(learning.key("data"), learning.key("noise"), learning.key("maps")),
+        keys=Keys(learning.key("data"), learning.key("noise"), learning.key("maps"), learning.key("augment")),
         measured=Measured(
             np.sort(order[:LOSS_EXAMPLES]),
             setup.scenario.evaluate.gradients,
@@ -289,6 +289,7 @@ def _problem(setup: Setup) -> LearningProblem:
         noise=Noise(protection.sampler, setup.noisy, form) if max(protection.scales) > 0.0 else None,
         correlation=correlation,
         tasks=Tasks(setup.tasks, setup.model) if setup.tasks > 1 else None,
+        augment=augmentation_of(setup.scenario, dataset),
         **setup.kind.problem(setup),
     )
 

@@ -27,7 +27,8 @@ from simfl.scenario.control import Init
 from simfl.scenario.data import ExternalData
 from simfl.scenario.fields import content_files
 from simfl.scenario.models import ModelConfig
-from simfl.scenario.own_code import digests_of, is_known, make
+from simfl.scenario.own_code import digests_of, in_one_line, is_known, make
+from simfl.scenario.own_code import load as load_own
 from simfl.streams import Streams, WatchedStreams
 
 
@@ -43,7 +44,7 @@ def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Datase
     `given` are data from Python, which a user passed in place of the section.
     """
     config: Any = scenario.data
-    options = config.model_dump(exclude={"set", "partition"})
+    options = config.model_dump(exclude={"set", "partition", "augment"})
     # Some sets depend on the trained model, since their known optimum is that of the model.
     model = scenario.model
     of_model = {"l2": model.l2, "intercept": getattr(model, "intercept", True), "regression": model.regression}
@@ -121,6 +122,34 @@ def shared_data() -> Iterator[None]:
         yield
     finally:
         _shared = before
+
+
+def augmentation_of(scenario: Scenario, dataset: Dataset) -> Any:
+    """Return the augmentation of the mini-batches; None for none."""
+    config: Any = getattr(scenario.data, "augment", None)
+    if config is None:
+        return None
+    shape = dataset.image_shape
+    if shape is None:
+        changed_by = "" if dataset.loaded_shape is None else ", changed by data.normalize or data.pca"
+        raise ScenarioError(
+            f"data.augment: expected images, found the examples of {dataset.name}{changed_by}; remove it"
+        )
+    from simfl.tape.augment import Augmentation, result_of  # imports JAX
+
+    if config.is_own:
+        own = load_own(config.kind, "data.augment")
+        with in_one_line("data.augment", repr(config.kind)):
+            made, expected = result_of(own, shape), f"float32 {list(shape)}"
+        if made != expected:
+            raise ScenarioError(f"data.augment: {config.kind!r}: expected an image, {expected}, found {made}")
+        return Augmentation(shape, own=own)
+    if config.crop >= min(shape[:2]):
+        expected = f"less than {min(shape[:2])}, the size of the images of {dataset.name}"
+        raise ScenarioError(f"data.augment.crop: expected {expected}, found {config.crop}; lower it")
+    black = np.broadcast_to(dataset.scaling(np.zeros(shape, np.uint8)), shape).reshape(-1, (*shape, 1)[2])[0]
+    padding = black if dataset.loaded_shape is None else np.zeros_like(black)
+    return Augmentation(shape, config.crop, config.flip, tuple(padding.tolist()))
 
 
 def digest_of_data(dataset: Dataset) -> str:

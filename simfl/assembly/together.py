@@ -29,6 +29,7 @@ _OF_TRAINING = {
     "cohorts",
 }  # fmt: skip
 _OF_PROBLEM = {
+    "augment",
     "data",
     "keys",
     "clipping",

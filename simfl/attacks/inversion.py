@@ -252,6 +252,8 @@ def _check(network: Network, client: int, nodes: frozenset[int]) -> None:
         raise ScenarioError(f"--client: expected 0 to {count - 1}, found {client}")
     if client in nodes:
         raise ScenarioError(f"--observer: expected another node than client {client}, which knows its own examples")
+    if setup.problem.augment is not None:
+        raise ScenarioError("data.augment: expected null, since an inversion is compared with the example; remove it")
     if setup.problem.rounds is not None:
         raise ScenarioError(
             "algorithm.kind: expected an algorithm whose clients send gradients, found "

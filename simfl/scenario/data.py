@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from simfl.scenario.fields import (
+    ByKind,
     Config,
     ContentFile,
     Count,
@@ -82,6 +83,35 @@ class FitOn(Config):
     )
 
 
+class Augment(Config):
+    """Random crops and flips."""
+
+    kind: Literal["images"] = variant("images")
+    crop: Index = option(0, "largest move of an image, down and right, in pixels; what becomes empty is black")
+    flip: Flag = option(False, "whether half of the images are mirrored, left to right")
+
+
+class CifarAugment(Augment):
+    """The usual recipe for CIFAR: crops after padding by 4 pixels, and flips."""
+
+    kind: Literal["cifar"] = variant("cifar")  # type: ignore[assignment]
+    crop: Index = option(4, "as for images")
+    flip: Flag = option(True, "as for images")
+
+
+class ExternalAugment(Config):
+    """A function of your own."""
+
+    is_own: ClassVar[bool] = True
+    kind: OwnName = Field(
+        description="module and function (image, key) -> image, computed by JAX: float32 of the images' shape, as the "
+        "model gets them, and a key of jax.random"
+    )
+
+
+Augmented = Annotated[Augment | CifarAugment | ExternalAugment, ByKind(default="images", external=ExternalAugment)]
+
+
 class RealData(DataConfig):
     """Base of the sets that are not synthetic."""
 
@@ -116,6 +146,12 @@ class RealData(DataConfig):
         "all training examples, which no epsilon covers",
     )
 
+    augment: Augmented | None = option(
+        None,
+        "random change of each image whenever a mini-batch takes it; null: none. Not written where it is null",
+        exclude_if=_is_null,
+    )
+
     @property
     def fitted(self) -> tuple[str, ...]:
         """The fields that are set and need statistics of the data."""
@@ -123,6 +159,9 @@ class RealData(DataConfig):
 
     def problems(self) -> Iterator[Problem]:
         """Yield public examples and PCA options without a use, and two choices of classes."""
+        if self.augment is not None and self.images is False:
+            expected = f"null with set {self.set}, whose examples are not images"
+            yield Problem(expected, "a change", "remove it", ("augment",))
         if self.classes is not None and self.class_groups is not None:
             yield Problem("classes or class_groups", "both", "remove one", ("class_groups",))
         if not self.pca_center and self.pca is None:

@@ -35,8 +35,8 @@ def mix(h: jax.Array) -> jax.Array:
     return h ^ (h >> 16)
 
 
-def _uniform_below(bits: jax.Array, n: jax.Array) -> jax.Array:
-    """Integers in 0..n-1 (n < 2^24) from 32 random bits."""
+def uniform_below(bits: jax.Array, n: jax.Array) -> jax.Array:
+    """Return integers in 0..n-1 (n < 2^24) from 32 random bits."""
     u = (bits >> 8).astype(jnp.float32) * jnp.float32(2.0**-24)
     return jnp.minimum((u * n.astype(jnp.float32)).astype(jnp.int32), n - 1)
 
@@ -58,7 +58,7 @@ def permute(key: jax.Array, x: jax.Array, n: jax.Array) -> jax.Array:
 def _swap_or_not(key: jax.Array, constant: jax.Array, x: jax.Array, n: jax.Array) -> jax.Array:
     """One round of `permute`."""
     round_key = mix(key + constant)
-    partner = _uniform_below(round_key, n) - x
+    partner = uniform_below(round_key, n) - x
     partner = jnp.where(partner < 0, partner + n, partner)
     canonical = jnp.maximum(x, partner).astype(jnp.uint32)
     swap = mix(canonical + round_key * _U32(0x85EBCA6B)) >> 31
@@ -95,7 +95,7 @@ def batch_positions(
     entry = first + jnp.arange(lanes, dtype=jnp.int32)
     base = mix(mix(client.astype(jnp.uint32) ^ keys[0]) ^ keys[1])
     if sampling == "with_replacement":
-        return _uniform_below(mix(mix(base + draw.astype(jnp.uint32)) ^ entry.astype(jnp.uint32)), n)
+        return uniform_below(mix(mix(base + draw.astype(jnp.uint32)) ^ entry.astype(jnp.uint32)), n)
     if sampling in ("poisson", "without_replacement"):
         key = mix(base + draw.astype(jnp.uint32))
         return permute(key, jnp.minimum(entry, n - 1), n)

@@ -18,6 +18,7 @@ from jax.sharding import Mesh, PartitionSpec
 from simfl.models import AbstractModel
 from simfl.models.base import clipping_factor, mean_loss
 from simfl.privacy.noise import SAMPLERS, traced_once
+from simfl.tape.augment import keys_of
 from simfl.tape.draws import batch_positions, mix
 from simfl.tape.inputs import Inputs, taken
 from simfl.tape.layout import (
@@ -78,11 +79,22 @@ def positions_of_batch(
 
 
 def examples_of(
-    data: dict[str, jax.Array], client: jax.Array, position: jax.Array, tasks: int
+    operation: Operation,
+    data: dict[str, jax.Array],
+    client: jax.Array,
+    draw: jax.Array,
+    first: jax.Array,
+    position: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the examples x [lanes, ...], y [lanes]; of a task, y is 0 or 1."""
+    """Return the examples of a mini-batch, x [lanes, ...] and y [lanes].
+
+    They are those at `position`, entries `first` on, augmented. Of a task, y is 0 or 1.
+    """
+    tasks, augment = operation.tasks, operation.augment
     example = data["table"][data["offsets"][client if tasks == 1 else client // tasks] + position]
     x, y = data["x"][example], data["y"][example]
+    if augment is not None:
+        x = augment(x, keys_of(data["augment_key"], client, draw, first, len(x)))
     return x, y if tasks == 1 else (y == client % tasks).astype(jnp.int32)
 
 
@@ -134,8 +146,7 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
     size), the positions of its examples in the client's data int32 [lanes], the noise's scale, the clipping norm if the
     operation has its own, and the noise of unit scale if it was drawn before.
     """
-    model, clip, noise, tasks = operation.model, operation.clip, operation.noise, operation.tasks
-    lanes = operation.lanes
+    model, clip, noise, lanes = operation.model, operation.clip, operation.noise, operation.lanes
 
     def gradient(
         params: jax.Array,
@@ -148,7 +159,7 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
     ) -> tuple[jax.Array, jax.Array]:
         client, draw, size = ints[CLIENT], ints[DRAW], ints[SIZE]
         norm = data["clipping_norm"] if own_norm is None else own_norm
-        x, y = examples_of(data, client, position, tasks)
+        x, y = examples_of(operation, data, client, draw, ints[FIRST], position)
         weight = (jnp.arange(lanes, dtype=jnp.int32) < size).astype(jnp.float32)
         zeroed = jnp.int32(0)
         if clip == "example":
@@ -230,7 +241,7 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
                 operation.batches.sampling, data["data_key"], client, draw + h, jnp.int32(0), lanes, lanes, examples
             )
             # Fused into the gather that uses it, the permutation would not vectorize.
-            x, y = examples_of(data, client, jax.lax.optimization_barrier(at), 1)
+            x, y = examples_of(operation, data, client, draw + h, jnp.int32(0), jax.lax.optimization_barrier(at))
             if clip == "example":
                 total, more = model.clip_and_sum(w, x, y, weight, data["clipping_norm"])
                 zeroed = zeroed + jnp.where(h < steps, more, 0)
@@ -739,12 +750,12 @@ def probe_program(operation: Operation, reads: int) -> Any:
     models is f32 [k, d], losses f32 [k, m]: of each model on the client's mini-batches of these numbers, the mean over
     the examples, with the regularizer. A number below 0 stands for no mini-batch and gives 0.
     """
-    model, tasks, lanes = operation.model, operation.tasks, operation.batches.size
+    model, lanes = operation.model, operation.batches.size
     positions = positions_of_batch(operation, lanes)
 
     def loss(params: jax.Array, client: jax.Array, draw: jax.Array, data: dict[str, jax.Array]) -> jax.Array:
         ints = jnp.stack([client, jnp.maximum(draw, 0), jnp.int32(0)])
-        x, y = examples_of(data, client, positions(data, ints), tasks)
+        x, y = examples_of(operation, data, client, ints[DRAW], ints[FIRST], positions(data, ints))
         weight = jnp.ones(lanes, jnp.float32)
         return jnp.where(draw >= 0, mean_loss(model, params, x, y, weight), 0.0)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from simfl.data.base import AS_IS, Scaling
 from simfl.models import AbstractModel
 from simfl.privacy.correlated import Correlation, Form
 from simfl.tape.optimizers import StateRows, Transformation, constants_of
+
+if TYPE_CHECKING:  # it imports JAX
+    from simfl.tape.augment import Augmentation
 
 Clip = Literal["example", "update"]
 Sampling = Literal["poisson", "without_replacement", "shuffle", "with_replacement"]
@@ -61,11 +64,13 @@ class Keys:
         data: the key of mini-batches.
         noise: the key of noise and blocks.
         maps: the key of functions of models.
+        augment: the key of augmentation.
     """
 
     data: NDArray[np.uint32]
     noise: NDArray[np.uint32]
     maps: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(2, dtype=np.uint32))
+    augment: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(2, dtype=np.uint32))
 
 
 @dataclass(frozen=True)
@@ -216,6 +221,7 @@ class Operation:
         projects: whether its result is projected onto a ball.
         optimizing: the optimizers that are not linear.
         corrected: whether a constant row is added to every gradient of a round.
+        augment: the random change of each example; None for none.
     """
 
     model: AbstractModel
@@ -230,6 +236,7 @@ class Operation:
     projects: bool = False
     optimizing: Optimizing = Optimizing()
     corrected: bool = False
+    augment: Augmentation | None = None
 
     @property
     def noised(self) -> int:
@@ -257,6 +264,7 @@ class LearningProblem:
         optimizing: the steps of optimizers that sums on the tape cannot express.
         correlation: how the noise of a release is made, if it is not only the client's own noise; `noise.form` names
             it.
+        augment: the random change of each example of a mini-batch; None for none.
     """
 
     model: AbstractModel
@@ -272,6 +280,7 @@ class LearningProblem:
     radius: float | None = None
     optimizing: Optimizing = Optimizing()
     correlation: Correlation | None = None
+    augment: Augmentation | None = None
 
     @property
     def num_tasks(self) -> int:
@@ -299,6 +308,7 @@ class LearningProblem:
             self.radius is not None,
             self.optimizing,
             self.rounds is not None and self.rounds.corrected,
+            self.augment,
         )
 
     @property
@@ -336,6 +346,7 @@ class LearningProblem:
             "local_constants": constants_of(self.optimizing.local),
             "applied_constants": constants_of(None if applied is None else applied.rule),
             **({} if self.correlation is None else self.correlation.arrays()),
+            **({} if self.augment is None else {"augment_key": self.keys.augment}),
         }
 
     @property
