@@ -242,6 +242,44 @@ class Cifar10(RealData):
     path: ContentFile | None = option(None, "archive or folder; null means 'cifar10' below SIMFL_DATA")
 
 
+class FashionMnist(Mnist):
+    """70,000 clothes of 28x28 pixels, from the four IDX files."""
+
+    set: Literal["fashion_mnist"] = variant("fashion_mnist")  # type: ignore[assignment]
+    path: ContentFile | None = option(None, "folder of the IDX files; null means 'fashion_mnist' below SIMFL_DATA")
+
+
+class Emnist(RealData):
+    """Handwritten characters of 28x28 pixels: a split of EMNIST."""
+
+    task: ClassVar[TargetKind] = "classes"
+    images: ClassVar[bool | None] = True
+    set: Literal["emnist"] = variant("emnist")
+    path: ContentFile | None = option(
+        None, "folder of gzip.zip, or of the files in it; null means 'emnist' below SIMFL_DATA"
+    )
+    split: Literal["balanced", "bymerge", "byclass", "letters", "digits", "mnist"] = option(
+        "balanced", "balanced and bymerge have 47 classes, byclass 62, letters 26, digits and mnist 10"
+    )
+
+
+class Cifar100(RealData):
+    """Color images of 32x32 pixels in 100 classes, the binary version of CIFAR-100."""
+
+    task: ClassVar[TargetKind] = "classes"
+    images: ClassVar[bool | None] = True
+    set: Literal["cifar100"] = variant("cifar100")
+    path: ContentFile | None = option(None, "archive or folder; null means 'cifar100' below SIMFL_DATA")
+    labels: Literal["fine", "coarse"] = option("fine", "fine: 100 classes; coarse: 20")
+
+
+class Svhn(Cifar10):
+    """House numbers: color images of 32x32 pixels, one of 10 digits in the middle."""
+
+    set: Literal["svhn"] = variant("svhn")  # type: ignore[assignment]
+    path: ContentFile | None = option(None, "folder of the two .mat files; null means 'svhn' below SIMFL_DATA")
+
+
 class Libsvm(SplitData):
     """Any file in LIBSVM format: plain, .gz, .bz2 or .xz."""
 
@@ -537,7 +575,11 @@ class LinearData(SyntheticData):
 CORE = (
     Digits
     | Mnist
+    | FashionMnist
+    | Emnist
     | Cifar10
+    | Cifar100
+    | Svhn
     | Libsvm
     | Npz
     | Table

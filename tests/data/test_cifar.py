@@ -115,3 +115,25 @@ def test_a_real_batch_of_cifar10_is_read(real_root: Path, streams: Streams) -> N
     assert data.train_x.shape[1:] == (32, 32, 3)
     assert len(data.train_y) >= 10000
     assert data.train_y[:5].tolist() == [6, 9, 9, 4, 1]  # frog, truck, truck, deer, car: as on the set's page
+
+
+def test_cifar100_has_fine_and_coarse_labels(tmp_path: Path, streams: Streams) -> None:
+    generator = np.random.default_rng(4)
+    records = {name: generator.integers(0, 256, (n, 3074), dtype=np.uint8) for name, n in (("train", 6), ("test", 3))}
+    for one in records.values():
+        one[:, 0], one[:, 1] = np.arange(len(one)), 90 + np.arange(len(one))
+    packed = archive({f"{name}.bin": one.tobytes() for name, one in records.items()})
+    (tmp_path / "cifar100").mkdir()
+    (tmp_path / "cifar100" / "cifar-100-binary.tar.gz").write_bytes(packed)
+    fine, coarse = (
+        load_dataset("cifar100", root=tmp_path, streams=streams, labels=labels) for labels in ("fine", "coarse")
+    )
+    assert (fine.num_classes, fine.train_y.tolist()) == (100, [90, 91, 92, 93, 94, 95])
+    assert (coarse.num_classes, coarse.test_y.tolist()) == (20, [0, 1, 2])
+    np.testing.assert_array_equal(fine.test_x[1, :, :, 2], records["test"][1, 2 + 2048 :].reshape(32, 32))
+    np.testing.assert_allclose(fine.floats().train_x.mean((0, 1, 2), dtype=np.float64), 0, atol=1e-6)
+    records["train"][0, 0] = 20
+    (tmp_path / "train.bin").write_bytes(records["train"].tobytes())
+    (tmp_path / "test.bin").write_bytes(records["test"].tobytes())
+    with pytest.raises(DataError, match=r"expected labels 0 to 19, found 20; .*fetch cifar100`"):
+        load_dataset("cifar100", root=None, streams=streams, path=tmp_path)

@@ -1,13 +1,14 @@
 import bz2
 import gzip
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from simfl.data import load_dataset
-from simfl.data.idx import read_idx
+from simfl.data.idx import EMNIST, read_idx
 from simfl.errors import DataError
 from simfl.streams import Streams
 
@@ -109,3 +110,31 @@ def test_the_real_mnist_is_read(real_root: Path, streams: Streams) -> None:
     assert (data.train_x.shape, data.test_x.shape) == ((60000, 784), (10000, 784))
     assert data.floats().train_x.mean() == pytest.approx(0.1307, abs=1e-4)  # as published with countless models
     assert data.train_y[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+
+
+def test_fashion_mnist_is_in_a_folder_of_its_own(root: Path, streams: Streams) -> None:
+    (root / "mnist").rename(root / "fashion_mnist")
+    data = load_dataset("fashion_mnist", root=root, streams=streams)
+    np.testing.assert_array_equal(data.train_x, small_mnist()[NAMES[0]].reshape(30, -1))
+    assert (data.name, data.num_classes, data.image_shape) == ("fashion_mnist", 10, (28, 28))
+    with pytest.raises(DataError, match=r"put the four fashion_mnist files into .*`simfl data fetch fashion_mnist`$"):
+        load_dataset("fashion_mnist", root=root / "empty", streams=streams)
+
+
+def test_emnist_is_turned_and_its_letters_begin_at_one(tmp_path: Path, streams: Streams) -> None:
+    arrays = dict(zip(NAMES, small_mnist().values(), strict=True))
+    (tmp_path / "emnist").mkdir()
+    with zipfile.ZipFile(tmp_path / "emnist" / "gzip.zip", "w") as archive:
+        for name, array in arrays.items():
+            part, kind = name.split("-", 1)
+            content = idx_bytes(array if "images" in kind else array + 1)
+            archive.writestr(f"gzip/emnist-letters-{part.replace('t10k', 'test')}-{kind}.gz", gzip.compress(content))
+    data = load_dataset("emnist", root=tmp_path, streams=streams, split="letters")
+    np.testing.assert_array_equal(data.train_x.reshape(-1, 28, 28), arrays[NAMES[0]].transpose(0, 2, 1))
+    np.testing.assert_array_equal(data.test_y, arrays[NAMES[3]])
+    assert (data.num_classes, "".join(map(str, data.class_labels[:3]))) == (26, "abc")
+    assert [len(classes) for classes in EMNIST.values()] == [47, 47, 62, 26, 10, 10]
+    with pytest.raises(DataError, match=r"gzip\.zip: emnist-digits-train-images.* cannot be read .*fetch emnist`$"):
+        load_dataset("emnist", root=tmp_path, streams=streams, split="digits")
+    with pytest.raises(DataError, match=r"put gzip\.zip into .*, or run `simfl data fetch emnist`$"):
+        load_dataset("emnist", root=tmp_path / "empty", streams=streams)

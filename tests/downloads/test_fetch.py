@@ -326,12 +326,13 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, site: Site) ->
 
 
 def test_the_sources_have_addresses_and_checksums() -> None:
-    assert {"mnist", "cifar10", "a9a", "w8a", "phishing", "ijcnn1", "covtype.binary", "usps"} == set(SOURCES)
+    images = {"mnist", "fashion_mnist", "emnist", "cifar10", "cifar100", "svhn"}
+    assert images | {"a9a", "w8a", "phishing", "ijcnn1", "covtype.binary", "usps"} == set(SOURCES)
     for name, known in SOURCES.items():
         assert known.name == name
         for remote in known.files:
-            assert all(url.startswith("https://") for url in remote.urls)
-            assert remote.path.split("/")[0] in ("mnist", "cifar10", "libsvm")
+            assert all(url.startswith("https://") for url in remote.urls) or remote.sha256
+            assert remote.path.split("/")[0] in {*images, "libsvm"}
             for checksum in (remote.sha256, remote.content_sha256):
                 assert checksum is None or len(bytes.fromhex(checksum)) == 32
 

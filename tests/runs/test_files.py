@@ -8,6 +8,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.io import savemat
 
 from simfl.errors import DataError
 from simfl.runs.checkpoint import Checkpoint, Position, fingerprint
@@ -56,6 +57,28 @@ def cifar(path, step):
         records = np.random.default_rng(shift).integers(0, 256, (20, 3073), dtype=np.uint8)
         records[:, 0] = np.arange(20) % 10
         (path / name).write_bytes(records.tobytes())
+
+
+def emnist(path, step):
+    path.mkdir(exist_ok=True)
+    for name, array in small_mnist().items():
+        part, kind = name.split("-", 1)
+        part = "test" if part == "t10k" else part
+        (path / f"emnist-digits-{part}-{kind}").write_bytes(idx_bytes(np.roll(array, step - 1)))
+
+
+def cifar100(path, step):
+    path.mkdir(exist_ok=True)
+    for name, shift in (("train.bin", step), ("test.bin", 0)):
+        records = np.random.default_rng(shift).integers(0, 20, (20, 3074), dtype=np.uint8)
+        (path / name).write_bytes(records.tobytes())
+
+
+def svhn(path, step):
+    path.mkdir(exist_ok=True)
+    for name, shift in (("train", step), ("test", 0)):
+        x = np.random.default_rng(shift).integers(0, 256, (32, 32, 3, 20), dtype=np.uint8)
+        savemat(path / f"{name}_32x32.mat", {"X": x, "y": 1 + np.arange(20)[:, None] % 10})
 
 
 def leaf(path, step):
@@ -135,6 +158,10 @@ CASES = {
         "from,until,a,b\n0,{0},0,1\n0,9,1,2\n0,9,2,3\n".format,
     ),
     ("Mnist", "path"): ({"data": {"set": "mnist", "path": "{}"}}, mnist),
+    ("FashionMnist", "path"): ({"data": {"set": "fashion_mnist", "path": "{}"}}, mnist),
+    ("Emnist", "path"): ({"data": {"set": "emnist", "path": "{}", "split": "digits"}}, emnist),
+    ("Cifar100", "path"): ({"data": {"set": "cifar100", "path": "{}"}}, cifar100),
+    ("Svhn", "path"): ({"data": {"set": "svhn", "path": "{}"}}, svhn),
     ("Cifar10", "path"): ({"data": {"set": "cifar10", "path": "{}"}}, cifar),
     ("Libsvm", "path"): ({"data": {"set": "libsvm", "path": "{}"}}, libsvm),
     ("Libsvm", "test_path"): ({"data": {"set": "libsvm", "path": "{first}", "test_path": "{}"}}, libsvm),
@@ -207,7 +234,7 @@ def scenario_of(case, tmp_path):
     def write(step, path=paths["{}"]):
         written = (
             content(step)
-            if content not in (mnist, cifar, leaf, parquet, npz, model, forms, rows)
+            if content not in (mnist, emnist, cifar, cifar100, svhn, leaf, parquet, npz, model, forms, rows)
             else content(path, step)
         )
         if isinstance(written, str):

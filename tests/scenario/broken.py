@@ -138,8 +138,8 @@ algorithm: {kind: sync_sgd, exchange: atomic}
    gradient_noise, all_reduce), found 'exchange'; remove it, or choose kind adpsgd or a2cid2
 data: {set: digits, path: digits.csv}
 -> data.path: expected a key of set digits (partition, classes, class_groups, normalize, pca, pca_center, fit_on,
-   test_fraction), found 'path'; remove it, or choose set mnist, cifar10, libsvm, npz, table, leaf, huggingface, text,
-   quadratic, logistic or linear
+   test_fraction), found 'path'; remove it, or choose set mnist, fashion_mnist, emnist, cifar10, cifar100, svhn, libsvm,
+   npz, table, leaf, huggingface, text, quadratic, logistic or linear
 topology: {kind: rign}
 -> topology.kind: expected ring, complete, bipartite, star, torus, regular, erdos_renyi, watts_strogatz,
    barabasi_albert, exponential, tree, graphml, gml, pajek, edge_list, adjacency_list, one_peer, peer_sampling,
@@ -193,8 +193,8 @@ evaluate: {metrics: [auc]}
 evaluate: {metrics: [worst_decile_models]}
 -> evaluate.clients: expected true with metric 'worst_decile_models', found false; set it, or choose worst_decile
 data: {set: minst}
--> data.set: expected digits, mnist, cifar10, libsvm, npz, table, leaf, huggingface, text, quadratic, logistic,
-   linear or my_data:load, found 'minst'; did you mean 'mnist'?
+-> data.set: expected digits, mnist, fashion_mnist, emnist, cifar10, cifar100, svhn, libsvm, npz, table, leaf,
+   huggingface, text, quadratic, logistic, linear or my_data:load, found 'minst'; did you mean 'mnist'?
 privacy: {mechanism: gausian}
 -> privacy.mechanism: expected gaussian, gaussian_update, gaussian_cohort, discrete_gaussian, laplace_l2, laplace,
    gaussian_unclipped, laplace_l2_radius_only, laplace_l2_radius_only_mean, one_pass_gaussian or
