@@ -2,17 +2,21 @@
 
     simfl.run("scenario.yaml", model=simfl.from_torch(Net(), loss="cross_entropy"))
 
-A loss belongs to one example and is the same in every call, so a module is called in evaluation mode: dropout is off.
-A module that draws random numbers even so, or changes its own state, is refused, and so is one whose outputs in JAX and
-in PyTorch differ. Weights go back by `Run.state_dict`. PyTorch and torchax are imported when it is called.
+A loss belongs to one example and is the same in every call, so a module is called in evaluation mode: dropout is off,
+and a warning names it. A module is refused, with the name of the layer, if it draws random numbers even so, changes its
+own state, mixes the examples of a batch, or cannot be traced by JAX; and so is one whose outputs in JAX and in PyTorch
+differ. Weights go back by `Run.state_dict`. PyTorch and torchax are imported when it is called.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -26,7 +30,16 @@ from simfl.models.losses import OfOutputs
 CLOSE = 1e-3
 """The largest difference of outputs in JAX and in PyTorch, as a share of the largest output."""
 
-IMAGES = "with image=(c, h, w), examples are passed as images"
+IMAGES = "image=(c, h, w) passes examples as images, tokens=True (integers: true in a scenario) as integers"
+
+TRACED = (
+    "torchax cannot make a function of JAX of it: replace this layer or operation; no branch and no size may depend on "
+    "values"
+)
+
+
+class RandomDrawError(Exception):
+    """A module draws random numbers in evaluation mode."""
 
 
 def from_torch(
@@ -37,6 +50,7 @@ def from_torch(
     trained: Sequence[str] | None = None,
     tokens: bool = False,
     image: Sequence[int] | None = None,
+    output: str | int | None = None,
     **arguments: Any,
 ) -> Network:
     """Return a module of PyTorch as a model; ScenarioError if it cannot be one.
@@ -51,6 +65,8 @@ def from_torch(
         tokens: whether examples are integers, such as tokens.
         image: (c, h, w), if examples are images, which the module takes as [b, c, h, w]; simfl has their values in
             the order h, w, c, or as one row [h * w * c].
+        output: the part of what a call returns that is the output: a key or attribute, such as "last_hidden_state", or
+            a place; None: `logits`, or the first of several.
         arguments: passed with every call.
     """
     torch, torchax = _libraries()
@@ -59,7 +75,7 @@ def from_torch(
 
     class Environment(torchax.tensor.Environment):  # type: ignore[misc, name-defined]
         def get_and_rotate_prng_key(self, generator: Any = None) -> Any:
-            raise ScenarioError(f"from_torch: {name}: expected no random draws in evaluation mode; leave them out")
+            raise RandomDrawError("expected no random draws in evaluation mode; leave them out")
 
     def opened(seed: int) -> Any:
         with torch.random.fork_rng(devices=[]):
@@ -71,29 +87,47 @@ def from_torch(
         return net.eval()
 
     net = opened(0)
+    if dropping := _named(net, _drops):
+        warnings.warn(f"from_torch: {name}: dropout is off: {_few(dropping)}; a loss has no random draws", stacklevel=2)
     environment = Environment()
     values, function = torchax.extract_jax(net, environment)
 
     def apply(params: Any, x: Any) -> Any:
-        return _output(function(params, (_shaped(x, image, name),), arguments), name)
+        return _output(function(params, (_shaped(x, image, name),), arguments), output, name)
 
     def draw(key: Any, x: Any) -> Any:
         made, initial = net, dict(values)
         if is_made:
             made = opened(int.from_bytes(np.asarray(jax.random.key_data(key)).tobytes()) >> 1)
             initial = torchax.extract_jax(made, environment)[0]
-        # An example of zeros would hide differences.
-        x = jnp.asarray(x) if tokens else jnp.cos(jnp.arange(x.size, dtype=jnp.float32)).reshape(x.shape)
-        example = torch.tensor(np.asarray(_shaped(x, image, name)))
+        # Two examples: unlike each other, and not of zeros, which would hide differences.
+        two = (2, *x.shape[1:])
+        x = jnp.arange(2 * x.size, dtype=jnp.float32).reshape(two)
+        x = (x >= x.size // 2).astype(jnp.int32) if tokens else jnp.cos(x)
+        examples = torch.tensor(np.asarray(_shaped(x, image, name)))
+
+        def call(some: Any) -> Any:
+            with torch.no_grad():
+                outputs = _output(made(some, **arguments), output, name)
+            if outputs.dtype in (torch.bfloat16, torch.float16):
+                expected = f"expected outputs of float32, found {outputs.dtype}; call .float() of the module before"
+                raise ScenarioError(f"from_torch: {name}: {expected}")
+            return outputs.numpy()
+
         before = copy.deepcopy(made.state_dict())
-        with _in_one_line(f"{name}: a call with {[*example.shape]}", "" if image else f"; {IMAGES}"), torch.no_grad():
-            expected = _output(made(example, **arguments), name).numpy()
+        with _in_one_line(name, made, f"a call with {[*examples.shape]}", "" if image or tokens else IMAGES):
+            expected, alone = call(examples), call(examples[1:])
         if changed := [at for at, value in made.state_dict().items() if not torch.equal(value, before[at])]:
             raise ScenarioError(f"from_torch: {name}: expected no state, found that a call changes {_few(changed)}")
-        with _in_one_line(f"{name}: torchax"):
-            outputs = np.asarray(apply(initial, x))
-        difference = np.abs(outputs - expected).max()
-        if not difference <= CLOSE * np.abs(expected).max():
+        with _in_one_line(name, net, "torchax", TRACED):
+            traced = jax.jit(apply).lower(initial, x)
+        if expected.shape[:1] == (2,) and not _close(alone, expected[1:]):
+            where = f"found other values of it in a batch {_mixing(made, call, examples)}"
+            advice = f"the first axis has the examples (batch_first=True); {NORMALIZE}"
+            raise ScenarioError(f"from_torch: {name}: expected each example to count by itself, {where}; {advice}")
+        outputs = np.asarray(traced.compile()(initial, x))
+        if not _close(outputs, expected):
+            difference = np.abs(outputs - expected).max()
             raise ScenarioError(
                 f"from_torch: {name}: expected the outputs of PyTorch, found others in JAX, by {difference:.2g}: "
                 "torchax does not translate one of its operations; write this part in another way"
@@ -113,13 +147,56 @@ def to_torch(parts: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _in_one_line(what: str, advice: str = "") -> Iterator[None]:
+def _in_one_line(name: str, net: Any, what: str, advice: str) -> Iterator[None]:
+    """Report errors of a call in one line that names the layer."""
     try:
         yield
     except SimflError:
         raise
     except Exception as error:
-        raise ScenarioError(f"from_torch: {what} raised {raised(error)}{advice}") from error
+        layer = _layer(net, (frame for frame, _ in traceback.walk_tb(error.__traceback__)))
+        if isinstance(error, RandomDrawError):
+            raise ScenarioError(f"from_torch: {name}: {layer}{error}") from error
+        raise ScenarioError(
+            f"from_torch: {name}: {layer}{what} raised {raised(error)}; {advice}".rstrip("; ")
+        ) from error
+
+
+def _layer(net: Any, frames: Iterable[FrameType]) -> str:
+    """Return the innermost layer that was called."""
+    names = {id(layer): f"{at} ({type(layer).__name__}): " for at, layer in net.named_modules() if at}
+    inside = [names[id(one)] for frame in frames if id(one := frame.f_locals.get("self")) in names]
+    return inside[-1] if inside else ""
+
+
+def _mixing(net: Any, call: Callable[[Any], Any], examples: Any) -> str:
+    """Return where the values of the last example first differ in a batch."""
+    runs: list[dict[str, Any]] = []
+    for some in (examples, examples[1:]):
+        runs.append(seen := {})
+        hooks = []
+        for at, layer in net.named_modules():
+            here = f"{at or 'itself'} ({type(layer).__name__})"
+
+            def before(_: Any, given: Any, here: str = here, seen: dict[str, Any] = seen) -> None:
+                seen.setdefault(f"before {here}", _first(given) if given else None)
+
+            def after(_: Any, __: Any, value: Any, here: str = here, seen: dict[str, Any] = seen) -> None:
+                seen.setdefault(f"after {here}", _first(value))
+
+            hooks += [layer.register_forward_pre_hook(before), layer.register_forward_hook(after)]
+        call(some)
+        for hook in hooks:
+            hook.remove()
+    together, alone = runs
+    for here, value in together.items():
+        if getattr(value, "shape", ())[:1] == (2,) and not _close(alone[here].numpy(), value[1:].numpy()):
+            return here
+    return "at its end"
+
+
+def _close(value: NDArray[Any], expected: NDArray[Any]) -> bool:
+    return value.shape == expected.shape and bool(np.abs(value - expected).max() <= CLOSE * np.abs(expected).max())
 
 
 def _libraries() -> tuple[Any, Any]:
@@ -134,12 +211,11 @@ def _libraries() -> tuple[Any, Any]:
 def _check(torch: Any, net: Any, name: str) -> None:
     """Refuse layers that mix examples, keep state or have no parameters yet."""
     norm, batch = torch.nn.modules.batchnorm._NormBase, torch.nn.modules.batchnorm._BatchNorm
-    keeping = [
-        f"{at or 'itself'} ({type(layer).__name__})"
-        for at, layer in net.named_modules()
-        if isinstance(layer, norm) and (layer.training if layer.track_running_stats else isinstance(layer, batch))
-    ]
-    if keeping:
+
+    def keeps(layer: Any) -> bool:
+        return isinstance(layer, norm) and (layer.training if layer.track_running_stats else isinstance(layer, batch))
+
+    if keeping := _named(net, keeps):
         raise ScenarioError(
             f"from_torch: {name}: expected layers that keep no state, found {_few(keeping)}; {NORMALIZE}; layers that "
             "keep the statistics they were trained with may stay: call their .eval() before"
@@ -147,6 +223,16 @@ def _check(torch: Any, net: Any, name: str) -> None:
     if lazy := [at for at, value in net.named_parameters() if torch.nn.parameter.is_lazy(value)]:
         expected = "expected parameters with shapes, found none yet"
         raise ScenarioError(f"from_torch: {name}: {expected} for {_few(lazy)}; call the module once on an example")
+
+
+def _named(net: Any, fits: Callable[[Any], Any]) -> list[str]:
+    """Return the layers that fit, with their types."""
+    return [f"{at or 'itself'} ({type(layer).__name__})" for at, layer in net.named_modules() if fits(layer)]
+
+
+def _drops(layer: Any) -> bool:
+    is_random = any(word in type(layer).__name__ for word in ("Drop", "StochasticDepth"))
+    return is_random and bool(getattr(layer, "p", 0) or getattr(layer, "drop_prob", 0))
 
 
 def _few(names: Sequence[str]) -> str:
@@ -173,13 +259,26 @@ def _which(net: Any, names: Sequence[str], trained: Sequence[str] | None, name: 
     return {at: at in every and any(fits(at, wanted) for wanted in trained) for at in names}
 
 
-def _output(value: Any, name: str) -> Any:
-    """Return the outputs [b, ...]: `logits` of transformers, the first of several."""
-    value = getattr(value, "logits", value)
-    value = value[0] if isinstance(value, tuple | list) else value
+def _output(value: Any, output: str | int | None, name: str) -> Any:
+    """Return the outputs [b, ...]: those of `output`, `logits` of transformers, the first of several."""
+    parts = value
+    if output is not None:
+        try:
+            value = value[output]
+        except (KeyError, IndexError, TypeError):
+            value = getattr(value, str(output), None)
+    else:
+        value = _first(getattr(value, "logits", value))
     if not hasattr(value, "shape"):
-        raise ScenarioError(f"from_torch: {name}: expected a tensor [b, ...] from a call, found {type(value).__name__}")
+        found = "" if output is None else f" without {output!r}"
+        names = f" with {', '.join(map(str, parts))}; name one with output=" if isinstance(parts, Mapping) else ""
+        expected = f"expected a tensor [b, ...] from a call, found a {type(parts).__name__}{found}{names}"
+        raise ScenarioError(f"from_torch: {name}: {expected}")
     return value
+
+
+def _first(value: Any) -> Any:
+    return value[0] if isinstance(value, tuple | list) else value
 
 
 def _shaped(x: Any, image: Sequence[int] | None, name: str) -> Any:

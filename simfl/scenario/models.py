@@ -61,10 +61,15 @@ class Torch(ExternalModel):
     image: tuple[Count, Count, Count] | None = option(
         None, "channels, height and width, if the network takes images [b, c, h, w]"
     )
+    output: Text | None = option(
+        None,
+        "the part of what a call of the network returns that is its output, such as last_hidden_state; null: logits, "
+        "or the first of several",
+    )
 
     def network(self) -> dict[str, Any]:
         """Return the arguments of `simfl.from_torch` by name."""
-        given = {name: getattr(self, name) for name in ("loss", "metrics", "trained", "image")}
+        given = {name: getattr(self, name) for name in ("loss", "metrics", "trained", "image", "output")}
         return {**given, "tokens": self.integers}
 
 

@@ -3,6 +3,7 @@
 import sys
 from types import SimpleNamespace
 
+import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -129,9 +130,45 @@ def test_a_class_is_drawn_by_the_seed_of_the_run(batch):
     assert (first != other).any()
 
 
-class Dropping(Net):
+class Dropping(torch.nn.Module):
     def forward(self, x):
-        return torch.nn.functional.dropout(super().forward(x), 0.5, training=True)
+        return torch.nn.functional.dropout(x, 0.5, training=True)
+
+
+class Branch(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 9 else 2 * x
+
+
+class Centered(Net):
+    def forward(self, x):
+        z = super().forward(x)
+        return z - z.mean(0)
+
+
+class Half(Net):
+    def forward(self, x):
+        return super().forward(x).bfloat16()
+
+
+class Texts(torch.nn.Module):
+    """Logits for texts of 64 letters."""
+
+    def __init__(self, batch_first):
+        super().__init__()
+        self.letters = torch.nn.Embedding(20, 8)
+        self.attention = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=batch_first)
+        self.head = torch.nn.Linear(8, 10)
+
+    def forward(self, x):
+        return self.head(self.attention(self.letters(x)).mean(1))
+
+
+def texts(batch_first=True):
+    return Texts(batch_first)
+
+
+TOKENS = {"tokens": True, "image": None}
 
 
 class Counting(Net):
@@ -168,11 +205,28 @@ class Pair(Net):
             {},
             "parameters with shapes, found none yet for head.weight, head.bias",
         ),
-        (Dropping, {}, "expected no random draws in evaluation mode"),
+        (lambda: net(dropout=Dropping()), {}, "Net: dropout (Dropping): expected no random draws in evaluation mode"),
+        (lambda: net(dropout=torch.nn.RReLU()), {}, "Net: dropout (RReLU): torchax raised OperatorNotFound"),
+        (lambda: net(dropout=Branch()), {}, "Net: dropout (Branch): torchax raised ConcretizationTypeError"),
+        (
+            lambda: net(dropout=torch.nn.Softmax(0)),
+            {},
+            "other values of it in a batch after dropout (Softmax); the first",
+        ),
+        (Centered, {}, "other values of it in a batch after itself (Centered); the first axis"),
+        (
+            lambda: texts(batch_first=False),
+            TOKENS,
+            "other values of it in a batch after attention.self_attn (Multihead",
+        ),
+        (texts, {"image": None}, "letters (Embedding): a call with [2, 64] raised RuntimeError"),
+        (texts, {"image": None}, "tokens=True (integers: true in a scenario) as integers"),
+        (Half, {}, "expected outputs of float32, found torch.bfloat16; call .float() of the module before"),
         (Counting, {}, "expected no state, found that a call changes head.bias"),
-        (Pair, {}, "expected a tensor [b, ...] from a call, found dict"),
+        (Pair, {}, "from a call, found a dict with z; name one with output="),
+        (Pair, {"output": "u"}, "found a dict without 'u' with z"),
         (net, {"trained": ["haed"]}, "found 'haed'; did you mean 'head'?"),
-        (net, {"image": None}, "a call with [1, 64] raised RuntimeError: "),
+        (net, {"image": None}, "a call with [2, 64] raised RuntimeError: "),
         (net, {"image": (3, 8, 8)}, "expected (c, h, w) of the examples, which have 64 values, found (3, 8, 8)"),
         (lambda: lambda: 3, {}, "expected a torch.nn.Module, found a int"),
     ],
@@ -194,14 +248,30 @@ def test_norms_that_keep_what_they_learned_may_stay(batch):
     assert as_model(adapted(module), x, y).size == 36 + 4 + 8 + 1450
 
 
-def test_examples_that_count_together_are_refused(tmp_path):
-    class Centered(Net):
-        def forward(self, x):
-            z = super().forward(x)
-            return z - z.mean(0)
+def test_what_a_call_returns_beside_the_output_is_left_out(batch):
+    x, _ = batch
+    named = adapted(Pair, output="z")
+    params = named.init(jax.random.key(0), x[:1])
+    assert np.array_equal(named.predict(params, x), adapted(Net).predict(params, x))
 
-    with pytest.raises(ScenarioError, match="every example has to count by itself"):
-        simfl.run(SCENARIO, model=adapted(Centered), out=tmp_path)
+
+def test_dropout_that_is_off_is_named():
+    with pytest.warns(UserWarning, match=r"dropout is off: dropout \(Dropout\)"):
+        adapted(Net)
+
+
+def test_epsilons_are_those_of_the_same_network_of_flax(tmp_path):
+    private = SCENARIO | {
+        "algorithm": {"kind": "adpsgd", "step_size": 0.1, "batch_size": 4, "sampling": "poisson"},
+        "privacy": {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.3, "delta": 1e-5},
+    }
+    networks = (
+        simfl.from_torch(lambda: torch.nn.Linear(64, 10), "cross_entropy"),
+        simfl.from_flax(flax.linen.Dense(10), "cross_entropy"),
+    )
+    one, other = (simfl.run(private, model=network, out=tmp_path) for network in networks)
+    assert one.clients.epsilon.max() > 0
+    assert one.clients.epsilon.tolist() == other.clients.epsilon.tolist()
 
 
 def test_kind_torch_of_a_scenario(tmp_path, monkeypatch):
