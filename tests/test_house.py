@@ -96,7 +96,7 @@ WEIGHTS = {
     "tape": 5384,
     "world": 5376,
 }
-MOST_LINES = {"core": 58108, "all": 91757, "tests": 63302}
+MOST_LINES = {"core": 58108, "all": 91757, "tests": 63303}
 
 
 @dataclass(frozen=True)
