@@ -153,7 +153,7 @@ def _nvflare(text: str) -> list[Entry]:
 def _json(path: Path, text: str, message_bytes: int) -> list[Entry] | list[Device]:
     try:
         values = json.loads(text)
-        return list(_flower(values["runs"], message_bytes) if "runs" in values else _fedscale(values))
+        return list(_flower(values["runs"], message_bytes)) if "runs" in values else list(_fedscale(values))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"--from: {path}: expected what `flwr list --format json` prints, or FedScale's capacities by client: "

@@ -173,7 +173,8 @@ def _mixing(net: Any, call: Callable[[Any], Any], examples: Any) -> str:
     """Return where the values of the last example first differ in a batch."""
     runs: list[dict[str, Any]] = []
     for some in (examples, examples[1:]):
-        runs.append(seen := {})
+        seen: dict[str, Any] = {}
+        runs.append(seen)
         hooks = []
         for at, layer in net.named_modules():
             here = f"{at or 'itself'} ({type(layer).__name__})"
