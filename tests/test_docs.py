@@ -203,7 +203,7 @@ def test_taking_over_a_part_twice_changes_nothing_the_second_time_and_adds_what_
 )
 def test_the_synchronous_example_is_sgd_with_the_batches_of_all(extra, tmp_path, monkeypatch):
     page = (ROOT / "docs" / "own_algorithm.md").read_text(encoding="utf-8")
-    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+    code = next(one for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "class Rounds(" in one)
     (tmp_path / "rounds_of_the_page.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     common = {

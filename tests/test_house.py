@@ -74,13 +74,14 @@ MOST_GUESTS = 3
 WEIGHTS = {
     "": 1208,
     "accounts": 3582,
-    "algorithms": 9921,
+    "algorithms": 10074,
     "assembly": 4326,
     "attacks": 4747,
     "bench": 1505,
     "cli": 1465,
     "compression": 790,
     "data": 3804,
+    "downloads": 513,
     "live": 2539,
     "models": 3525,
     "papers": 17180,
@@ -91,12 +92,12 @@ WEIGHTS = {
     "reproduction": 1367,
     "robust": 946,
     "runs": 2361,
-    "scenario": 8839,
+    "scenario": 8842,
     "studies": 998,
-    "tape": 5384,
+    "tape": 5383,
     "world": 5376,
 }
-MOST_LINES = {"core": 58109, "all": 91758, "tests": 63303}
+MOST_LINES = {"core": 58264, "all": 91913, "tests": 63396}
 
 
 @dataclass(frozen=True)

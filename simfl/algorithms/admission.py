@@ -1,4 +1,7 @@
-"""Who may be in a server's next release: every client, or users by rules; `simfl.privacy.cohorts` accounts."""
+"""Who may be in a server's next release: every client, or users by rules.
+
+`simfl.privacy.cohorts` accounts for them.
+"""
 
 from __future__ import annotations
 

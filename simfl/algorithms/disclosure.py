@@ -1,4 +1,7 @@
-"""What an observer of a network learns beside the messages that are sent; see `simfl.world.links.Witness`."""
+"""What an observer of a network learns beside messages.
+
+See `simfl.world.links.Witness`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server's node does with messages: it processes them one by one, and none while it is offline."""
+"""A server's node processes messages one by one, and none while it is offline."""
 
 from __future__ import annotations
 

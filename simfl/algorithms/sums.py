@@ -108,7 +108,7 @@ class Sum:
         return Released([(1.0, read), *terms], total, noise_std)
 
     def shown(self, model: Model, known: Sequence[tuple[float, Any]], factor: float) -> None:
-        """Note the model that the last release led to: known terms and factor * sum; no terms if it is no sum."""
+        """Note the model that a release led to: known terms and factor * sum, or ()."""
 
     def aborted(self, shown: Shown) -> None:
         """Forget the updates in the next release: it is not made."""

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, binary versions: records of labels and 3,072 color bytes.
+"""CIFAR-10 and CIFAR-100, binary: records of labels and 3,072 color bytes.
 
 Krizhevsky, Learning multiple layers of features from tiny images, 2009; https://www.cs.toronto.edu/~kriz/cifar.html.
 Subsets in the same format (fewer batches, fewer images) are read as well.
@@ -25,7 +25,7 @@ PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True)
 class _Format:
-    """The files of a set; `labels` are the numbers of classes, a byte of a record each."""
+    """The files of a set; `labels`: numbers of classes, each a byte of a record."""
 
     kind: str
     title: str

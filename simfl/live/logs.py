@@ -83,13 +83,13 @@ def read_log(path: Path, message_bytes: int) -> list[Entry] | list[Device]:
 def _csv(path: Path, text: str) -> list[Entry]:
     reader = csv.DictReader(text.splitlines())
     try:
-        found = set(reader.fieldnames or ())
-        needed = {"client", "start", "end"} | (set() if "event" in found else {"examples"})
-        if not needed <= found:
-            columns = ", ".join(reader.fieldnames or ()) or "an empty file"
+        columns = set(reader.fieldnames or ())
+        needed = {"client", "start", "end"} | (set() if "event" in columns else {"examples"})
+        if not needed <= columns:
+            names = ", ".join(reader.fieldnames or ()) or "an empty file"
             raise DataError(
                 f"--from: {path}: expected the columns client, start, end and examples, or with event and bytes, "
-                f"found {columns}"
+                f"found {names}"
             )
         return [_line(f"--from: {path}:{reader.line_num}", values) for values in reader]
     except csv.Error as error:
@@ -109,8 +109,8 @@ def _line(where: str, values: dict[str, str]) -> Entry:
         raise DataError(f"{where}: expected numbers for {', '.join(columns)}") from None
     entry = Entry((values["client"] or "").strip(), event, **numbers)
     if not all(map(math.isfinite, numbers.values())) or entry.seconds <= 0.0 or numbers.get(size, 1.0) <= 0.0:
-        found = ", ".join(f"{value:g}" for value in numbers.values())
-        raise DataError(f"{where}: expected start < end and {size} > 0, found {found}")
+        given = ", ".join(f"{value:g}" for value in numbers.values())
+        raise DataError(f"{where}: expected start < end and {size} > 0, found {given}")
     return entry
 
 

@@ -399,8 +399,8 @@ class HuggingFace(SplitData):
         """Yield a set without a place or with two, and options of the hub for files."""
         yield from super().problems()
         if (self.name is None) == (self.path is None):
-            found = "neither" if self.name is None else "both"
-            yield Problem("name (of the hub) or path (of files)", found, "give one of them", ("name",))
+            given = "neither" if self.name is None else "both"
+            yield Problem("name (of the hub) or path (of files)", given, "give one of them", ("name",))
         for key in ("config", "revision") if self.path is not None else ():
             if getattr(self, key) is not None:
                 yield Problem("none beside path", show(getattr(self, key)), f"remove {key}", (key,))

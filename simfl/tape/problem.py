@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,9 @@ from simfl.models import AbstractModel
 from simfl.privacy.correlated import Correlation, Form
 from simfl.tape.optimizers import StateRows, Transformation, constants_of
 
-if TYPE_CHECKING:  # it imports JAX
-    from simfl.tape.augment import Augmentation
-
 Clip = Literal["example", "update"]
+#: (examples, keys) -> changed examples: `simfl.tape.augment.Augmentation`.
+Augment = Callable[[Any, Any], Any]
 Sampling = Literal["poisson", "without_replacement", "shuffle", "with_replacement"]
 #: `same_order` is `shuffle` with the same order in every pass, for accounts that need it; scenarios cannot name it.
 Drawing = Literal[Sampling, "same_order"]
@@ -236,7 +235,7 @@ class Operation:
     projects: bool = False
     optimizing: Optimizing = Optimizing()
     corrected: bool = False
-    augment: Augmentation | None = None
+    augment: Augment | None = None
 
     @property
     def noised(self) -> int:
@@ -280,7 +279,7 @@ class LearningProblem:
     radius: float | None = None
     optimizing: Optimizing = Optimizing()
     correlation: Correlation | None = None
-    augment: Augmentation | None = None
+    augment: Augment | None = None
 
     @property
     def num_tasks(self) -> int:
