@@ -1,7 +1,4 @@
-"""Who may be in a server's next release: every client, or users by rules.
-
-`simfl.privacy.cohorts` accounts for them.
-"""
+"""Who may be in a server's next release: every client, or users by rules."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Marks:
         self.ends = False
 
     def end(self, updates: int) -> None:
-        """Note that the update with this number, which is applied now, is the last one."""
+        """Note that the update of this number, which is applied now, is the last."""
         self.ends, self.next = True, min(self.next, updates)
 
 

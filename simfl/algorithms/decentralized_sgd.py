@@ -24,7 +24,7 @@ from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.aggregation import Weighted
 from simfl.algorithms.disclosure import merged
-from simfl.algorithms.mixing import mixing_of
+from simfl.algorithms.mixing import CommonMixing, Mixing, mixing_of
 from simfl.algorithms.neighbor_rounds import GraphRounds
 from simfl.world.availability import CRASHED, GONE
 from simfl.world.engine import Process
@@ -52,7 +52,7 @@ class DecentralizedSGD(GraphRounds):
         super().set_up(mixing)
         trivial = self.world.availability.trivial and self._changing is None
         once = self.means_are_common and trivial and self._graph.topology.is_complete
-        self._means = mixing_of(self, self.model, once)
+        self._means = mixing_of(self, self.model, CommonMixing if once else Mixing)
         terms = 1 + max(map(len, self._graph.neighbors)) + self._means.beside
         if self._changing is None and terms <= self.tape.reads:
             self.combines = 0.0  # one operation mixes, and takes the step

@@ -38,7 +38,7 @@ class DelayedNesterov:
         return self.step * weight / self.every
 
     def known(self, model: Model) -> Sequence[tuple[float, Model]]:
-        """Return what the result has beside a change; nothing with momentum."""
+        """Return what a result without momentum has beside its change."""
         return () if self.momentum else ((1.0, model),)
 
     def __call__(self, model: Model, change: Model | Round, weight: float = 1.0) -> Model:

@@ -1,7 +1,4 @@
-"""What an observer of a network learns beside messages.
-
-See `simfl.world.links.Witness`.
-"""
+"""What an observer of a network learns beside the messages that are sent."""
 
 from __future__ import annotations
 

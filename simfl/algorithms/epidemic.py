@@ -25,7 +25,7 @@ from typing import ClassVar
 
 from simfl.algorithms.aggregation import Weighted
 from simfl.algorithms.disclosure import merged
-from simfl.algorithms.mixing import LeadingMixing, Shown
+from simfl.algorithms.mixing import LeadingMixing, Shown, mixing_of
 from simfl.algorithms.neighbor_rounds import NeighborRounds
 from simfl.world.availability import Outcome
 from simfl.world.changing import random_receivers
@@ -51,7 +51,7 @@ class Epidemic(NeighborRounds):
         #: By current round: the receivers and the senders of each client.
         self._drawn: dict[int, tuple[dict[int, list[int]], dict[int, list[int]]]] = {}
         self._inbox: list[dict[tuple[int, int], Shown]] = [{} for _ in range(self.num_clients)]
-        self._means = LeadingMixing(self)
+        self._means = mixing_of(self, self.model, LeadingMixing)
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """Yield all pairs of clients."""

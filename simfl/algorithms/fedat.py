@@ -95,13 +95,13 @@ class FedAT(FedAvg):
         for client in sorted(this.came):
             came.setdefault(self.tier_of[client], []).append(client)
         for tier, clients in sorted(came.items()):
-            total = sum(self.weights[k] for k in clients)
-            changes = [(self.weights[k] / total, this.came[k]) for k in clients]
+            terms, total, _ = self.sum.release(this.model, self._parts(this, clients), float(len(clients)))
+            changes = [(c / total, change) for c, change in terms]
             self.tier_models[tier] = self.tape.settle(self.tape.combine((1.0, this.model), *changes))
             self.tier_rounds[tier] += 1
         all_rounds, shares = sum(self.tier_rounds), reversed(self.tier_rounds)
-        terms = [(share / all_rounds, model) for share, model in zip(shares, self.tier_models, strict=True) if share]
-        self.server_model = self.tape.combine(*terms)
+        tiers = [(share / all_rounds, model) for share, model in zip(shares, self.tier_models, strict=True) if share]
+        self.server_model = self.tape.combine(*tiers)
         merged(self.world.network, self.server, self.server_model)
         staleness = self.version - this.version
         self.applied()

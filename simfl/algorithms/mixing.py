@@ -157,17 +157,17 @@ class RuledMixing(Mixing):
         return self.aggregation(me, sorted(mail), own)
 
 
-def mixing_of(owner: Algorithm, models: Sequence[Model], once: bool) -> Mixing:
+def mixing_of(owner: Algorithm, models: Sequence[Model], plain: type[Mixing]) -> Mixing:
     """Return what the plan of training asks for.
 
     Args:
         owner: the algorithm.
         models: the initial model of each client.
-        once: whether the means of all clients are equal.
+        plain: the kind for whole models and no rule.
     """
     aggregation, plan = owner.aggregator(), owner.training.compression
     if plan is not None:
         return CompressedMixing(owner, SCHEMES[plan.scheme](owner.tape, plan, dict(enumerate(models))))
     if aggregation is not None:
         return RuledMixing(owner, aggregation)
-    return CommonMixing(owner) if once else Mixing(owner)
+    return plain(owner)

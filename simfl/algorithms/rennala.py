@@ -40,6 +40,7 @@ class Rennala(LateGradients):
     def set_up(self, *, gradients_per_step: int | None, late: str) -> None:  # type: ignore[override]
         """Take the options."""
         super().set_up(threshold=1, late=late)
+        self.take_rule(self.num_clients)
         self.gradients_per_step = self.num_clients if gradients_per_step is None else gradients_per_step
         #: Sender, size, standard deviation of the noise, and promise or what the server decodes of it.
         self._batch: list[tuple[int, int, float, Gradient | Model]] = []
@@ -66,12 +67,8 @@ class Rennala(LateGradients):
     def step(self) -> None:
         """Take the step x <- x - gamma / S * (sum of the batch's mean gradients)."""
         batch, self._batch = self._batch, []
-        step_size, share = self.step_size(), 1.0 / self.divisor(len(batch))
-        mean = [
-            term
-            for *_, one in batch
-            for term in (self.descent.mean(one, share) if isinstance(one, Gradient) else ((share, one),))
-        ]
+        step_size, sent = self.step_size(), [(client, one) for client, *_, one in batch]
+        mean = self.sum.mean(self.descent, sent, self.divisor(len(batch)))
         self.server_model = self.server_descent.along(self.server_model, mean, step_size)
         self.applied()
         self.round_num += 1

@@ -1,4 +1,4 @@
-"""A server's node processes messages one by one, and none while it is offline."""
+"""A server's node: it processes messages one by one, and none while offline."""
 
 from __future__ import annotations
 

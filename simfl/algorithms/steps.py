@@ -147,7 +147,7 @@ class ServerDescent:
         return self._tape.apply((1.0, model), *((-step_size * coef, value) for coef, value in terms))
 
     def known(self, model: Model) -> Terms:
-        """Return what the result of `by` has beside its terms; () if it is no sum."""
+        """Return what a result of `by` has beside its terms, if it is their sum."""
         return ((1.0, model),)
 
     def factor(self, step_size: Number) -> Number:

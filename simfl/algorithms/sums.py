@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from simfl.algorithms.admission import Owner, Participation
 from simfl.algorithms.aggregation import Aggregation, Message, Weighted
-from simfl.algorithms.steps import Descent
+from simfl.algorithms.steps import Descent, Terms
 from simfl.tape import Gradient, Model, Tape
 
 
@@ -50,6 +50,10 @@ class Shown(NamedTuple):
 
     updates: Mapping[int, Any]
     parts: str
+
+
+def _terms_of(descent: Descent, sent: Gradient | Model, share: float = 1.0) -> Terms:
+    return descent.mean(sent, share) if isinstance(sent, Gradient) else ((share, sent),)
 
 
 class Sum:
@@ -102,13 +106,18 @@ class Sum:
         """Return the model after a step along the mean of gradients, one of each client."""
         return descent.along_all(model, gradients, step_size)
 
+    def mean(self, descent: Descent, sent: Sequence[tuple[int, Gradient | Model]], divisor: float) -> Terms:
+        """Return the terms of a sum of mean gradients (a model is decoded), divided."""
+        share = 1.0 / divisor
+        return [term for _, one in sent for term in _terms_of(descent, one, share)]
+
     def model_of(self, model: Model, read: Model, part: Part) -> Released:
         """Return the release of a client's model: that which it read, and its change."""
         terms, total, noise_std = self.release(model, [part], 1.0)
         return Released([(1.0, read), *terms], total, noise_std)
 
     def shown(self, model: Model, known: Sequence[tuple[float, Any]], factor: float) -> None:
-        """Note the model that a release led to: known terms and factor * sum, or ()."""
+        """Note the model that a release led to: known terms (or none) + factor * sum."""
 
     def aborted(self, shown: Shown) -> None:
         """Forget the updates in the next release: it is not made."""
@@ -123,13 +132,15 @@ class RuledSum(Sum):
 
     def step(self, descent: Descent, model: Model, gradients: Sequence[Gradient], step_size: float) -> Model:
         """Return the model after a step along what the rule makes of gradients."""
-        return descent.along(0, model, ((1.0, self._of(descent, gradients)),), step_size)
+        sent = [(one.client, one) for one in gradients]
+        return descent.along(0, model, self.mean(descent, sent, len(sent)), step_size)
 
-    def _of(self, descent: Descent, gradients: Sequence[Gradient]) -> Model:
-        """Return what the rule makes of mean gradients."""
-        share, combine = 1.0 / len(gradients), self._tape.combine
-        messages = [Message(one.client, combine(*descent.mean(one)), share) for one in gradients]
-        return self._aggregation(self._server.server, messages)
+    def mean(self, descent: Descent, sent: Sequence[tuple[int, Gradient | Model]], divisor: float) -> Terms:
+        """Return what the rule makes of them, times their number over the divisor."""
+        share, combine = 1.0 / len(sent), self._tape.combine
+        ordered = sorted(sent, key=lambda one: one[0])
+        messages = [Message(client, combine(*_terms_of(descent, one)), share) for client, one in ordered]
+        return [(len(sent) / divisor, self._aggregation(self._server.server, messages))]
 
     def release(self, model: Model, parts: Sequence[Part], planned: float) -> Released:
         """Return what the rule makes of the updates, in the order of clients."""

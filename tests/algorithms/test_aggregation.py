@@ -83,11 +83,14 @@ def alie(honest, tau):
     return honest.mean(axis=0) + tau * honest.std(axis=0, ddof=1)
 
 
-def test_fedavg_with_trimmed_mean_and_alie_is_its_numpy_loop():
+@pytest.mark.parametrize(
+    ("kind", "options"), [("fedavg", {}), pytest.param("fedat", {"tier_of": [0] * K}, marks=pytest.mark.slow)]
+)
+def test_rounds_with_trimmed_mean_and_alie_are_their_numpy_loop(kind, options):
     rounds, problem = 4, make_problem(K, local=True)
     hostility = Hostility(HOSTILE, ALittleIsEnough(1.5))
     values, w, algorithm, tallies = numbers(
-        "fedavg", make_world(K), rounds * K, rule=TrimmedMean(2), hostility=hostility, steps=[STEPS] * K
+        kind, make_world(K), rounds * K, rule=TrimmedMean(2), hostility=hostility, steps=[STEPS] * K, **options
     )
     kept = np.zeros(K)
     for made in range(rounds):
@@ -120,6 +123,39 @@ def test_sync_with_trimmed_mean_and_alie_is_its_numpy_loop():
     assert tallies.keys() == {(-1, k) for k in range(K)}, "all learners get the same"
     honest = [k for k in range(K) if k not in HOSTILE]  # rounding decides on attackers' values that equal a bound
     np.testing.assert_allclose([tallies[-1, k][1] for k in honest], kept[honest], atol=0.02)
+
+
+@pytest.mark.slow(but=["mindflayer"])
+@pytest.mark.parametrize("kind", ["m_sync_sgd", "mindflayer"])
+def test_a_server_of_gradients_with_trimmed_mean_and_alie_is_its_numpy_loop(kind):
+    rounds, problem, hostility = 6, make_problem(K), Hostility(HOSTILE, ALittleIsEnough(1.5))
+    values, w, *_ = numbers(kind, make_world(K), rounds * K, None, TrimmedMean(2), hostility, False, problem=problem)
+    for made in range(rounds):
+        sent = np.array([batch_gradient(problem, w, k, made, 8) / 8 for k in range(K)])
+        sent[sorted(HOSTILE)] = alie(np.delete(sent, sorted(HOSTILE), axis=0), 1.5)
+        w = w - ETA * trimmed(sent, 2)
+    np.testing.assert_allclose(values[0], w, **CLOSE)
+
+
+def test_a_rule_counts_each_gradient_of_a_fast_client():
+    """Five of the seven gradients of a step of Rennala SGD are of one client, and the median is of all seven."""
+    problem, taken = make_problem(2), []
+
+    def watch(algorithm):
+        mean = algorithm.sum.mean
+
+        def watched(descent, sent, divisor):
+            taken.append([(client, one.draw) for client, one in sent])
+            return mean(descent, sent, divisor)
+
+        algorithm.sum.mean = watched
+
+    world = make_world(2, speeds=[1.0, 3.0])
+    values, w, *_ = numbers("rennala", world, 7, watch, Median(), local=False, problem=problem, gradients_per_step=7)
+    (sent,) = taken
+    assert sorted(client for client, _ in sent).count(0) >= 5
+    each = np.array([batch_gradient(problem, w, k, draw, 8) / 8 for k, draw in sent])
+    np.testing.assert_allclose(values[0], w - ETA * np.median(each, axis=0), **CLOSE)
 
 
 @pytest.mark.slow

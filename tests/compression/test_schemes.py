@@ -81,7 +81,10 @@ MONIQUA = Moniqua(theta=2.0, bits_each=6)
 CASES = [(scheme, kind) for scheme in SCHEMES for kind in COMPRESSORS if scheme != "moniqua"] + [("moniqua", "moniqua")]
 
 
-def run_scheme(world, scheme, compressor, gamma, *, step=0.1, rounds=None, data=None, models=None, prepare=None, **run):
+def run_scheme(
+    world, scheme, compressor, gamma, *, step=0.1, rounds=None, data=None, models=None, prepare=None,
+    algorithm="decentralized_sgd", **run,
+):  # fmt: skip
     """Return the algorithm and its tape."""
     gradient = None if data is None else data.gradient
     tape = Tape(NumpyExecutor(D, gradient, seed=SEED), window=60)
@@ -89,10 +92,8 @@ def run_scheme(world, scheme, compressor, gamma, *, step=0.1, rounds=None, data=
     training = make_training([EXAMPLES] * world.num_clients, d=D, batch_size=1, step_size=step, initial=initial)
     training = dataclasses.replace(training, compression=CompressionPlan(compressor, scheme, gamma, D))
     updates = None if rounds is None else rounds * world.num_clients
-    algorithm, _ = run_algorithm(
-        "decentralized_sgd", world, tape, training, updates=updates, models=models, prepare=prepare, **run
-    )
-    return algorithm, tape
+    made, _ = run_algorithm(algorithm, world, tape, training, updates=updates, models=models, prepare=prepare, **run)
+    return made, tape
 
 
 @pytest.mark.slow(but=["top_k-ring"])
@@ -107,6 +108,30 @@ def test_iterates_are_those_of_the_listing(scheme, kind, topology):
     expected = plain_loop(scheme, compressor, weights, data, algorithm.training.initial, rounds, 0.1, gamma)
     np.testing.assert_allclose(tape.values(algorithm.model), expected, rtol=1e-5, atol=1e-5)
     assert np.abs(expected - algorithm.training.initial).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["matcha", "epidemic"])
+def test_messages_without_memory_suit_partners_that_are_drawn(kind):
+    count, rounds, gamma, data, own = 9, 12, 0.3, Data(9), np.eye(9)
+    world, compressor = make_world(count, topology="torus"), TopK(0.25)
+    algorithm, tape = run_scheme(world, "direct", compressor, gamma, rounds=rounds, data=data, algorithm=kind)
+    x = np.tile(algorithm.training.initial, (count, 1)).astype(np.float64)
+    for t in range(rounds):
+        descent = -0.1 * np.array([data.gradient(x[k], k, t) for k in range(count)])
+        weights = np.zeros((count, count))
+        if kind == "matcha":
+            for k, row in enumerate(algorithm._graph_of(t).weights):
+                weights[k, list(row)] = list(row.values())
+        else:  # the step comes first, and the run ends after the last one
+            x, descent = x + descent, 0.0
+            for k, senders in algorithm.drawn(t)[1].items():
+                weights[k, [k, *senders]] = 1.0 / (1 + len(senders))
+            if t == rounds - 1:
+                break
+        sent = np.array([compressed(compressor, vector, key_of(k, t)) for k, vector in enumerate(x)])
+        x = x + descent + gamma * (weights - own) @ sent
+    np.testing.assert_allclose(tape.values(algorithm.model), x, rtol=1e-5, atol=1e-5)
+    assert np.abs(x - algorithm.training.initial).max() > 0.1
 
 
 def distances(scheme, compressor, gamma, rounds, clients=9):

@@ -78,7 +78,7 @@ class Teleportation(AlgorithmConfig):
 class Plexus(LocalStepsConfig):
     """Plexus: FedAvg without a server; each round has another sample and aggregator."""
 
-    uses: ClassVar[Uses] = Uses(graph="none", channel="drawn", sum="aggregator", step="rounds")
+    uses: ClassVar[Uses] = Uses(graph="none", channel="sampled", sum="aggregator", step="rounds")
     fixed: ClassVar[Mapping[str, str]] = states(
         "rounds", "crash", why="the state of an optimizer of local steps stays at its client"
     )

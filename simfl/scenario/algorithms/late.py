@@ -56,7 +56,7 @@ class Rennala(LateConfig):
 class MSyncSgd(LateConfig):
     """m-synchronous SGD: each step waits for the first m clients."""
 
-    uses: ClassVar[Uses] = replace(ServerAlgorithmConfig.uses, sum="first")
+    uses: ClassVar[Uses] = replace(ServerAlgorithmConfig.uses, sum="gradients")
     kind: Literal["m_sync_sgd"] = variant("m_sync_sgd")
     wait_for: Annotated[Count | None, OF_CLIENTS] = option(
         None, "m, clients whose gradients make a step of the server; the others are backup workers; null: all"
@@ -66,7 +66,7 @@ class MSyncSgd(LateConfig):
 class Ringleader(GradientsConfig):
     """Ringleader ASGD: a server steps along the mean over clients, once for each."""
 
-    uses: ClassVar[Uses] = replace(ServerAlgorithmConfig.uses, sum="gradients")
+    uses: ClassVar[Uses] = replace(ServerAlgorithmConfig.uses, sum="table")
     fixed: ClassVar[Mapping[str, str]] = {
         "staleness_bound": "remove it: gradients in its table are at most 2 clients.count - 2 steps old"
     }
