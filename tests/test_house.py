@@ -74,9 +74,9 @@ MOST_GUESTS = 3
 WEIGHTS = {
     "": 1208,
     "accounts": 3582,
-    "algorithms": 10076,
+    "algorithms": 10077,
     "assembly": 4326,
-    "attacks": 4747,
+    "attacks": 4750,
     "bench": 1505,
     "cli": 1465,
     "compression": 790,
@@ -92,12 +92,12 @@ WEIGHTS = {
     "reproduction": 1367,
     "robust": 946,
     "runs": 2361,
-    "scenario": 8843,
+    "scenario": 8841,
     "studies": 998,
     "tape": 5383,
     "world": 5376,
 }
-MOST_LINES = {"core": 58267, "all": 91916, "tests": 63457}
+MOST_LINES = {"core": 58266, "all": 91918, "tests": 63461}
 
 
 @dataclass(frozen=True)

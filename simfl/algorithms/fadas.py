@@ -16,7 +16,8 @@ The program corrects the bias of moments that start at 0, as Adam does: c_i = 1 
 The paper's listing does not: c_i = 1, with `bias_correction: false`. Without corrections the first steps are longer, by
 c_1 / sqrt(c_2): for beta1 = 0.9 and beta2 = 0.99 up to 2.1 times, at the 13th.
 
-Privacy: the moments are functions of the noisy updates that clients sent, so they are no further releases.
+Privacy: the moments are functions of the noisy updates that clients sent, or of the noisy sums of a server
+(`privacy.unit: user`), so they are no further releases.
 
 Faults: those of FedBuff.
 """
@@ -40,7 +41,7 @@ class FADAS(FedBuff):
     family: ClassVar[str] = "servers"
     who_waits: ClassVar[str] = "no client waits; with `after_update: wait`, clients wait for the server's step"
     what_travels: ClassVar[str] = "the model to clients, their changes to the server"
-    what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
+    what_is_private: ClassVar[str] = "a client (`gaussian_update`), or a user, not from the server (`gaussian_cohort`)"
     kind: ClassVar[str] = "fadas"
     combines_per_gradient = 1.0
 

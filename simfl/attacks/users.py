@@ -287,4 +287,7 @@ def _problems(scenario: Scenario) -> Iterator[str]:
             "without it"
         )
         return
+    if scenario.algorithm.uses.sum == "adaptive":
+        yield f"algorithm.kind: expected steps along sums, found {scenario.algorithm.kind!r}; audit fedbuff instead"
+        return
     refuse_attackers(scenario, "an audit is about users that follow the algorithm")

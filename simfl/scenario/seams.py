@@ -62,7 +62,7 @@ CHANNELS: dict[str, Channel] = {
     "sampled": Channel(why="each round is of other clients, and one that missed a message cannot rebuild an estimate"),
     "newest": Channel(why="a newer message replaces an older one, and who missed one cannot rebuild an estimate"),
     "fragments": Channel(why="a message is a fragment of a model, and what a scheme remembers is a whole one"),
-    "residuals": Channel(why="its messages have what earlier ones left out already, which a scheme would add again"),
+    "residuals": Channel(why="client and server keep the same last model of the client, of which a scheme leaves parts out"),
     "models": Channel(why="clients send models for a mean, and schemes to a server are for changes"),
     "corrected": Channel(why="its corrections are differences of whole models that neighbors sent"),
     "two_vectors": Channel(why="its messages have a second vector that corrects the first, and schemes are for one"),
@@ -80,9 +80,7 @@ SUMS: dict[str, Sum] = {
     "neighbors": Sum(_MANY | _OWN, _MANY | _OWN),
     "pair": Sum(_OWN, _OWN),
     "personal": Sum(_MANY, _MANY, why_no_noise="its personal models are trained without noise; use fedavg"),
-    "adaptive": Sum(
-        _MANY, _MANY, why_no_noise="no audit hears sums through its steps; use fedbuff with server_optimizer: adam"
-    ),
+    "adaptive": Sum(_MANY, _MANY, True),
     "single": Sum(why=_SINGLE, why_no_noise=_GRADIENTS),
     "regions": Sum(why=_SINGLE),
     "gradients": Sum(_MANY, _MANY, why_no_noise=_GRADIENTS),

@@ -148,6 +148,8 @@ def test_bad_options_give_one_line(options, message):
 def test_steps_after_the_noise_are_not_taken_apart():
     with pytest.raises(ScenarioError, match=r"algorithm\.server_optimizer: expected sgd"):
         audit(loads(text(FEDBUFF.replace("}", ", server_optimizer: adam}"))))
+    with pytest.raises(ScenarioError, match=r"algorithm\.kind: expected steps along sums, found 'fadas'"):
+        audit(loads(text(FEDBUFF.replace("fedbuff", "fadas"))))
     with pytest.raises(ScenarioError, match=r"model\.l2: expected 0, found 0\.1"):
         audit(loads(text().replace("{kind: softmax}", "{kind: softmax, l2: 0.1}")))
 

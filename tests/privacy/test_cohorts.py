@@ -138,6 +138,7 @@ WAYS = {
     "fedbuff, waiting": ("fedbuff", {"buffer_size": 3, "after_update": "wait"}, {}),
     "fedbuff, few at a time": ("fedbuff", {"buffer_size": 3, "concurrency": 4}, {}),
     "fedbuff, dropping": ("fedbuff", {"buffer_size": 3, "staleness": StalenessBound(1, "drop")}, {}),
+    "fadas": ("fadas", {"buffer_size": 3}, {}),
     "fedasync": ("fedasync", {}, {}),
     "fedavg, adaptive": ("fedavg", {}, {"rate": 0.4, "adaptive": ADAPTIVE}),
     "fedbuff, adaptive": ("fedbuff", {"buffer_size": 3}, {"adaptive": ADAPTIVE}),
@@ -150,7 +151,8 @@ WAYS = {
     "async_local_sgd, waiting": ("async_local_sgd", {"grace": 0.02, "staleness_exponent": 0.5}, {}),
 }
 #: Their names; quick tests leave out what is nearly the same.
-NAMED = [pytest.param(name, marks=pytest.mark.slow) if name in ("diloco", "async_local_sgd") else name for name in WAYS]
+SLOW = ("diloco", "fadas", "async_local_sgd")
+NAMED = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in WAYS]
 
 
 def run(name, fault, *, level=2.0, allowances=None, releases=None, until=3.0, ledger_type=None, **changed):
