@@ -73,10 +73,10 @@ MOST_GUESTS = 3
 #: raises one lowers another, or says why not.
 WEIGHTS = {
     "": 1208,
-    "accounts": 3582,
+    "accounts": 3613,
     "algorithms": 10077,
-    "assembly": 4326,
-    "attacks": 4750,
+    "assembly": 4289,
+    "attacks": 4760,
     "bench": 1505,
     "cli": 1465,
     "compression": 790,
@@ -97,7 +97,7 @@ WEIGHTS = {
     "tape": 5383,
     "world": 5376,
 }
-MOST_LINES = {"core": 58266, "all": 91918, "tests": 63461}
+MOST_LINES = {"core": 58229, "all": 91922, "tests": 63461}
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from simfl.accounts.knowledge import Knowledge, KnowledgeTape, Listener
+from simfl.accounts.refusals import refuse_attackers, refuse_cohorts
 from simfl.algorithms import Algorithm
 from simfl.assembly.assemble import build_algorithm
-from simfl.assembly.cohorts import refuse_cohorts
-from simfl.assembly.robust import refuse_attackers
 from simfl.assembly.setup import Setup
 from simfl.assembly.world import build_world
 from simfl.errors import ScenarioError

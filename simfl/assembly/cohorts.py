@@ -158,17 +158,6 @@ def _least(scenario: Scenario) -> int:
     return 0 if secure is None else secure.threshold_of(scenario.algorithm.members(scenario.clients.count))
 
 
-def factor_of(scenario: Scenario) -> float | None:
-    """Return the factor by which every sum enters the model; None if it varies.
-
-    It follows from the scenario alone, so that an audit can tell if the server divides by anything else.
-    """
-    algorithm = scenario.algorithm
-    if not hasattr(algorithm, "buffer_size") and not hasattr(algorithm, "fraction"):
-        return None
-    return float(getattr(algorithm, "server_step", 1.0)) / divisor_of(scenario)
-
-
 def divisor_of(scenario: Scenario) -> float:
     """Return the nominal number of updates in a sum, by which the server divides it."""
     algorithm, privacy = scenario.algorithm, scenario.privacy
@@ -199,24 +188,6 @@ def strategy_of(privacy: CohortGaussian) -> Strategy | None:
             return banded(noise.bands, made)
         case BltNoise():
             return blt(noise.buffers, made, Participation(apart, privacy.most_of_a_user or made))
-
-
-def refuse_cohorts(scenario: Scenario) -> None:
-    """Reject noise that a server adds to sums of users' updates.
-
-    Raises:
-        ScenarioError: the noise is not a client's, so what a message contains is not known by the client's promises.
-    """
-    if scenario.algorithm.protocol is not None:
-        raise ScenarioError(
-            "algorithm.secure_sum: expected null, found a protocol: who learns what from masked messages is not "
-            "accounted for; remove it"
-        )
-    if scenario.privacy is not None and scenario.privacy.by_server:
-        raise ScenarioError(
-            "privacy.unit: expected noise that clients add to what they send, found user: who learns what from the "
-            "messages of a server that adds noise to sums is not accounted for; use mechanism: gaussian_update"
-        )
 
 
 def _shown(setup: Setup, privacy: CohortGaussian) -> Iterator[str]:

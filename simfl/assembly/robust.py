@@ -66,14 +66,6 @@ def hostility_of(setup: Setup) -> Hostility | None:
     return Hostility(clients, attack, config.start)
 
 
-def refuse_attackers(scenario: Scenario, why: str) -> None:
-    """Raise a `ScenarioError` of one line if the scenario has attackers."""
-    if scenario.attackers is not None:
-        raise ScenarioError(
-            f"attackers: expected null, found {scenario.attackers.kind!r}: {why}; use --set attackers=null"
-        )
-
-
 def attackers_of(scenario: Scenario, streams: Streams) -> frozenset[int]:
     """Return the hostile clients: those that are named, or a share that is drawn."""
     config = scenario.attackers

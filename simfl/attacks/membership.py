@@ -35,9 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.accounts.network import LINKS, assumptions_of, hops_from, local_epsilons, network, statement_of
+from simfl.accounts.refusals import refuse_attackers, refuse_cohorts
 from simfl.assembly.assemble import assemble
-from simfl.assembly.cohorts import refuse_cohorts
-from simfl.assembly.robust import refuse_attackers
 from simfl.assembly.setup import Setup
 from simfl.attacks.listening import Kept, KeptValues, Observer, Wiretap
 from simfl.attacks.pairing import Coins, Pairs, pairs_of

@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.accounts.refusals import refuse_attackers
 from simfl.assembly.assemble import assemble
-from simfl.assembly.robust import refuse_attackers
 from simfl.assembly.setup import Setup
 from simfl.attacks.adversary import Circumstances, positions_in
 from simfl.attacks.canary import EXCESS, ORDINARY, OWN_EXCESS, SILENT, CanaryModel, with_codes

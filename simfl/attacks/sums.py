@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.server import ServerAlgorithm
-from simfl.assembly.cohorts import factor_of
+from simfl.assembly.cohorts import divisor_of
 from simfl.assembly.setup import Setup
 from simfl.attacks.canary import OWN_EXCESS, CanaryModel
 from simfl.attacks.faults import TRIALS
@@ -107,7 +107,7 @@ class ServerScorer:
     def __init__(self, audit: CanaryUsers) -> None:
         setup, plan = audit.setup, audit.setup.protection.cohorts
         assert plan is not None, "the scenario has unit: user"
-        self._audit, self._plan, self._factor = audit, plan, factor_of(audit.scenario)
+        self._audit, self._plan, self._factor = audit, plan, _factor_of(audit.scenario)
         self._rate = plan.rate if audit.ledger.plan.unamplified is None else None
         self._clients = np.array([np.count_nonzero(audit.owners == user) for user in audit.chosen])
         self._whitening: Whitening | None = None
@@ -233,3 +233,14 @@ def listen_to_server(setup: Setup, device: jax.Device, scorer: ServerScorer) -> 
         return simulation.account()
     finally:
         simulation.release()
+
+
+def _factor_of(scenario: Scenario) -> float | None:
+    """Return the factor by which every sum enters the model; None if it varies.
+
+    It follows from the scenario alone, so that an audit can tell if the server divides by anything else.
+    """
+    algorithm = scenario.algorithm
+    if not hasattr(algorithm, "buffer_size") and not hasattr(algorithm, "fraction"):
+        return None
+    return float(getattr(algorithm, "server_step", 1.0)) / divisor_of(scenario)

@@ -32,8 +32,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.accounts.refusals import refuse_attackers
 from simfl.assembly.assemble import assemble
-from simfl.assembly.robust import refuse_attackers
 from simfl.assembly.setup import Setup
 from simfl.attacks.canary import ORDINARY, OWN_EXCESS, SILENT, CanaryModel, with_codes
 from simfl.attacks.draws import DrawCheck
