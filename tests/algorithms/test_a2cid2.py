@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from simfl.algorithms.a2cid2 import resistances
-from simfl.errors import ScenarioError
-from simfl.scenario import from_mapping
 from simfl.tape import Tape
 from simfl.world.topology import Topology
 from tests.helpers import NumpyExecutor, begin_apart, lognormal, make_training, make_world, run_algorithm
@@ -94,9 +92,3 @@ def test_resistances_of_rings_and_complete_graphs_have_closed_forms(count):
     complete = Topology.from_graph(nx.complete_graph(count))
     assert resistances(complete, [1.0] * count) == pytest.approx((edge, edge)), "no gain"
     assert resistances(complete, [2.0] * count) == pytest.approx((edge / 2, edge / 2)), "twice the rate"
-
-
-def test_a_graph_that_changes_is_refused():
-    line = "topology.kind: expected a graph that stays with 'a2cid2', found 'one_peer'; its constants are those of one"
-    with pytest.raises(ScenarioError, match=line):
-        from_mapping({"algorithm": {"kind": "a2cid2"}, "topology": {"kind": "one_peer", "redraw_every": "1 s"}})

@@ -5,7 +5,6 @@ import pytest
 
 import simfl
 from simfl.algorithms.staleness import StalenessBound
-from simfl.errors import ScenarioError
 from tests.algorithms.test_fedbuff import ETA, STEPS, Watched, change
 from tests.helpers import Lab, batch_gradient, lognormal, make_problem, make_world, run_algorithm
 
@@ -105,21 +104,6 @@ def test_the_mean_stays_exact_after_many_messages():
         model, *last = lab.tape.values([*algorithm.models(), *(algorithm.last.latest[k] for k in range(6))])
     assert np.abs(model - training.initial).max() > 0.5, "the run went somewhere"
     np.testing.assert_allclose(model, np.mean(np.float64(last), axis=0), rtol=0, atol=2e-6)
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"server_optimizer": "adam"}, "algorithm.server_optimizer: expected sgd with 'area', found 'adam'; its server "
-         "averages models and takes no step; use fedbuff"),
-        ({"server_step": 0.5}, "algorithm.server_step: expected a key of kind area"),
-        ({"buffer_size": 5, "after_update": "wait"}, "algorithm.buffer_size: expected at most 4 where clients wait"),
-    ],
-)  # fmt: skip
-def test_what_contradicts_the_paper_is_refused(options, line):
-    with pytest.raises(ScenarioError) as caught:
-        simfl.load({"data": "digits", "clients": 4, "stop": {"updates": 2}, "algorithm": {"kind": "area", **options}})
-    assert line in str(caught.value)
 
 
 @pytest.mark.parametrize("weighting", ["data", "uniform"])

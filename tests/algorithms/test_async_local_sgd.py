@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from simfl.assembly.kinds import find_kind
-from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping
 from simfl.world.availability import Outage
 from tests.algorithms.test_diloco import STEP_S
@@ -70,13 +69,6 @@ def test_a_client_that_leaves_within_the_grace_ends_it():
     _, rows = run("async_local_sgd", world, until=5.0, grace=0.5)
     assert [row[0] for row in rows if row[1] == 0] == pytest.approx([1.0, 2.3, 3.3, 4.3])
     assert [row[0] for row in rows if row[1] == 2] == pytest.approx([1.6, 3.2, 4.9])
-
-
-def test_a_momentum_of_more_than_one_step_is_refused():
-    algorithm = {"kind": "async_local_sgd", "momentum_every": 4, "momentum_share": 0.3}
-    line = r"algorithm\.momentum_share: expected at most 1 / momentum_every, which is 0\.25, found 0\.3; lower it"
-    with pytest.raises(ScenarioError, match=line):
-        from_mapping({"algorithm": algorithm})
 
 
 def test_slower_clients_make_fewer_steps():

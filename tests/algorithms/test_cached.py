@@ -5,7 +5,6 @@ import pytest
 
 import simfl
 from simfl.algorithms.staleness import StalenessBound
-from simfl.errors import ScenarioError
 from simfl.robust.rules.median import Median
 from tests.algorithms.test_fedbuff import Watched, change
 from tests.helpers import make_problem
@@ -114,22 +113,6 @@ def test_fadas_equals_a_numpy_server(threshold, corrected, rule):
     expected = served(watched, problem, take)
     np.testing.assert_allclose(watched.model, expected, rtol=0, atol=1e-5)
     assert min(delays) <= 1 < max(delays)
-
-
-@pytest.mark.parametrize(
-    ("section", "line"),
-    [
-        ({"kind": "ca2fl", "staleness_exponent": 0.5}, "algorithm.staleness_exponent: expected 0 with "
-         "'ca2fl', found 0.5; remove it, or use fedbuff"),
-        ({"kind": "ca2fl", "noise": "server"}, "algorithm.noise: expected client, found 'server'"),
-        ({"kind": "fadas", "server_optimizer": "adam"}, "algorithm.server_optimizer: expected sgd with 'fadas', found "
-         "'adam'; its server steps by AMSGrad"),
-    ],
-)  # fmt: skip
-def test_what_contradicts_the_papers_is_refused(section, line):
-    with pytest.raises(ScenarioError) as caught:
-        simfl.load({"data": "digits", "clients": 4, "stop": {"updates": 2}, "algorithm": section})
-    assert line in str(caught.value)
 
 
 @pytest.mark.parametrize(

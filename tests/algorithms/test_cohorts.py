@@ -246,29 +246,6 @@ def test_the_reason_for_accounting_in_full_is_given(changes, reason):
     assert f"(q = 1: {reason}" in ledger.statement
 
 
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"privacy": {"where": "client"}}, r"privacy\.where: expected server or secure_sum, found 'client'"),
-        ({"privacy": {"noise_multiplier": [1.0] * 10}}, r"privacy\.noise_multiplier: expected a number"),
-        (
-            {"privacy": {"participation": {"min_separation": 3}}},
-            r"participation\.min_separation: expected at most 2 with sums of 4 of 10 users",
-        ),
-        ({"privacy": {"view": "global_hidden"}}, r"privacy\.view: expected central, found"),
-        ({"algorithm": {"weighting": "data"}}, r"algorithm\.weighting: expected 'uniform' with unit: user"),
-        ({"algorithm": {"kind": "scaffold"}}, r"privacy: expected another mechanism with 'scaffold'"),
-        ({"algorithm": {"kind": "ditto"}}, r"privacy: expected "),
-        ({"compression": {"kind": "top_k"}}, r"compression: expected null with noise of the server"),
-        ({"aggregation": {"kind": "median"}}, r"aggregation: expected null with noise of the server"),
-        ({"attackers": {"kind": "sign_flip", "clients": [1]}}, r"attackers: expected null with noise of the server"),
-    ],
-)
-def test_what_has_no_account_is_refused_in_one_line(changes, line):
-    with pytest.raises(ScenarioError, match=line):
-        scenario(**changes)
-
-
 @pytest.mark.parametrize("kind", ["fedavg", "fedprox", "diloco"])
 def test_users_count_alike_by_default(kind):
     content = {"algorithm": {"kind": kind}, "privacy": {"unit": "user", "noise_multiplier": 1.0}}

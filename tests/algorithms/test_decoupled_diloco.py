@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from simfl.assembly.assemble import assemble
-from simfl.errors import ScenarioError
 from simfl.scenario import from_mapping
 from simfl.tape.fragment_steps import FragmentStep
 from simfl.tape.fragments import Fragments
@@ -273,19 +272,3 @@ def test_a_transformer_is_cut_into_whole_tensors_and_its_embeddings_are_averaged
         "places",
     ]
     assert set(options["steps"]) == {1}, "a mini-batch, as in the paper"
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"quorum": 9}, r"algorithm\.quorum: expected at most clients\.count, which is 8, found 9; lower it or add"),
-        (
-            {"staleness_bound": {"bound": 3}},
-            r"staleness_bound: expected null with 'decoupled_diloco', found a staleness bound",
-        ),
-        ({"concurrency": 3}, r"concurrency: expected null with 'decoupled_diloco', found 3"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(options, line):
-    with pytest.raises(ScenarioError, match=line):
-        from_mapping({"clients": {"count": 8}, "algorithm": {"kind": "decoupled_diloco", **options}})

@@ -1,10 +1,7 @@
 """DivShare: an independent loop over its events, its queue over a slow uplink, and its lead over AD-PSGD."""
 
 import numpy as np
-import pytest
 
-from simfl.errors import ScenarioError
-from simfl.scenario import from_mapping
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.helpers import (
@@ -139,8 +136,3 @@ def test_an_offline_client_sends_nothing_and_loses_what_is_sent_to_it():
         assert [row for row in sent if row[2] == client and row[0] > 0.3]
     assert world.network.lost > 0
     assert all(len(inbox) <= 12 for inbox in algorithm._inbox)
-
-
-def test_too_many_peers_are_refused():
-    with pytest.raises(ScenarioError, match=r"algorithm\.peers: expected fewer than the 4 clients, found 4"):
-        from_mapping({"algorithm": {"kind": "divshare", "peers": 4}, "clients": {"count": 4}})

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from simfl.errors import ScenarioError
-from simfl.scenario import from_mapping
 from simfl.world.availability import Outage
 from simfl.world.changing import random_receivers
 from simfl.world.links import LinkModel
@@ -98,19 +96,3 @@ def test_a_crash_delays_and_a_client_that_left_is_not_drawn():
         assert 2 in algorithm.drawn(algorithm.rounds)[0]
         assert {row[1] for row in rows if row[0] > 1.8} == {0, 1, 2, 3}
         assert all(len(inbox) < 10 for inbox in algorithm._inbox)
-
-
-@pytest.mark.parametrize(
-    ("options", "count", "line"),
-    [
-        ({"peers": 8}, 8, r"algorithm\.peers: expected fewer than the 8 clients, found 8"),
-        (
-            {"peers": 3, "graph": "oracle"},
-            9,
-            r"algorithm\.peers: expected an even number with graph: oracle, because the number of clients, 9, is odd",
-        ),
-    ],
-)
-def test_impossible_numbers_of_peers_are_refused(options, count, line):
-    with pytest.raises(ScenarioError, match=line):
-        from_mapping({"algorithm": {"kind": "epidemic", **options}, "clients": {"count": count}})

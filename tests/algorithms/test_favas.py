@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import simfl
-from simfl.errors import ScenarioError
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.algorithms.test_fedavg import change
@@ -98,20 +97,6 @@ def test_the_server_asks_clients_that_are_present_and_ends_when_all_have_left():
     world = make_world(3, outages=gone)
     run("favas", world, period=0.02, fraction=1.0)
     assert world.clock.now < 1.0
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"period": 0}, "algorithm.period: expected a time > 0"),
-        ({"fraction": 0}, "algorithm.fraction: expected"),
-        ({"concurrency": 2}, "algorithm.concurrency: expected null with 'favas', found 2; use fraction"),
-    ],
-)  # fmt: skip
-def test_wrong_options_are_refused(options, line):
-    with pytest.raises(ScenarioError) as caught:
-        simfl.load({"data": "digits", "clients": 4, "stop": {"updates": 2}, "algorithm": {"kind": "favas", **options}})
-    assert line in str(caught.value)
 
 
 def test_a_period_shorter_than_every_mini_batch_ends_the_run_and_says_so(without_numbers, tmp_path, monkeypatch):

@@ -3,10 +3,7 @@
 import heapq
 
 import numpy as np
-import pytest
 
-import simfl
-from simfl.errors import ScenarioError
 from tests.algorithms.test_fedavg import change, numbers
 from tests.helpers import make_problem, make_world
 
@@ -56,22 +53,3 @@ def test_models_and_times_equal_an_event_loop_by_hand():
     assert len({tuple(row[4] for row in rows if row[1] == k) for k in range(6)}) == 3, "tiers have unlike staleness"
     assert np.abs(final - initial).max() > 0.1, "the run went somewhere"
     np.testing.assert_allclose(final, w, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"tiers": 5}, "algorithm.tiers: expected at most clients.count, which is 4, found 5; lower it or add clients"),
-        ({"tier_of": [0, 1]}, "algorithm.tier_of: expected 4 tiers, one for each of clients.count, found 2; add or "
-         "remove some"),
-        ({"tier_of": [0, 0, 2, 2]}, "algorithm.tier_of: expected each tier from 0 to 2, the largest, found none in "
-         "tier 1; leave out no number"),
-        ({"concurrency": 2}, "algorithm.concurrency: expected null with 'fedat', found 2; use fraction"),
-        ({"staleness_bound": {"bound": 2}}, "algorithm.staleness_bound: expected null with 'fedat', found a "
-         "staleness bound; remove it: no update waits or is dropped"),
-    ],
-)  # fmt: skip
-def test_wrong_tiers_are_refused(options, line):
-    with pytest.raises(ScenarioError) as caught:
-        simfl.load({"data": "digits", "clients": 4, "stop": {"updates": 2}, "algorithm": {"kind": "fedat", **options}})
-    assert line in str(caught.value)

@@ -97,14 +97,6 @@ def test_rounds_equal_those_written_out_in_numpy(kind, options):
     assert sum(algorithm.client_dropped) > 0 if "deadline" in options else sum(algorithm.client_dropped) == 0
 
 
-def test_fedavg_equals_fedbuff_with_a_full_buffer_and_waiting_clients():
-    problem = make_problem(K, local=True)
-    ours, *_ = numbers("fedavg", problem, make_world(K), 30, steps=[4] * K)
-    options = {"buffer_size": K, "after_update": "wait"}
-    fedbuff, *_ = numbers("fedbuff", problem, make_world(K), 30, steps=[4] * K, **options)
-    np.testing.assert_allclose(ours, fedbuff, rtol=0, atol=2e-6)
-
-
 def test_a_round_takes_at_most_as_long_as_its_deadline():
     speeds, links = [1.0, 1.0, 1.0, 10.0], LinkModel(latency=constant(0.01))
     algorithm, rows = run("fedavg", make_world(4, speeds=speeds, links=links), updates=30, deadline=0.04)

@@ -7,7 +7,6 @@ import pytest
 
 from simfl.accounts import check as claims
 from simfl.algorithms.staleness import StalenessBound
-from simfl.errors import ScenarioError
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.scenario import from_mapping
 from tests.helpers import Lab, batch_gradient, lognormal, make_problem, make_training, make_world, run_algorithm
@@ -195,24 +194,3 @@ def test_scenarios_choose_who_adds_noise(tmp_path):
     assert sorted(central.updates["noise_std"].unique()) == [0.0, 1.0]
     assert (central.updates["noise_std"] > 0).sum() == 50
     assert central.metrics["epsilon"].iloc[-1] > 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"privacy": {"mechanism": "gaussian"}}, "expected 'gaussian_update' with 'fedbuff', found 'gaussian'"),
-        ({"algorithm": {"local_epochs": 1.0}}, "expected local_steps or local_epochs, found both"),
-        ({"algorithm": {"concurrency": 9}}, "expected at most clients.count, which is 8, found 9"),
-        ({"algorithm": {"after_update": "wait", "buffer_size": 6, "concurrency": 5}},
-         "expected at most 5 where clients wait, as many as train at a time, found 6"),
-        ({"algorithm": {"noise": "server"}, "privacy": {"noise_multiplier": [1.0] * 8}},
-         "expected one number, found a list"),
-        ({"algorithm": {"sampling": "poisson"}}, "algorithm.sampling: expected"),
-        ({"algorithm": {"noise": "server"}, "privacy": {"view": "global_hidden"}},
-         "privacy.view: expected local_transcript with noise of the server, found 'global_hidden'"),
-    ],
-)  # fmt: skip
-def test_contradictory_scenarios_are_rejected(changes, message):
-    with pytest.raises(ScenarioError) as caught:
-        scenario(**changes)
-    assert message in str(caught.value)

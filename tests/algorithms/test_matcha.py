@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from simfl.errors import ScenarioError
-from simfl.scenario import from_mapping
 from simfl.world.matchings import laplacians
 from tests.helpers import make_world, pulled, targets
 
@@ -46,9 +44,3 @@ def test_matchings_are_active_with_their_probabilities_and_models_keep_their_mea
         times += [edges[0][1] in weights[edges[0][0]] for edges in algorithm.matchings]
     p = algorithm.chances
     assert np.all(np.abs(times / rounds - p) <= 5 * np.sqrt(p * (1 - p) / rounds) + 1e-4)
-
-
-def test_a_graph_that_changes_is_refused():
-    line = "topology.kind: expected a graph that stays with 'matcha', found 'one_peer'; its matchings are those of one"
-    with pytest.raises(ScenarioError, match=line):
-        from_mapping({"algorithm": {"kind": "matcha"}, "topology": {"kind": "one_peer", "redraw_every": "1 s"}})

@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from simfl.errors import ScenarioError
-from simfl.scenario import from_mapping
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.algorithms.test_fedbuff import ETA, STEPS, change
@@ -95,9 +93,3 @@ def test_a_client_that_comes_back_joins_in_a_new_turn():
     assert len([time for time in made[1] if time > 0.5]) > 140
     assert abs(algorithm.turn[0] - algorithm.turn[1]) <= 1
     assert set(algorithm.first) == {0, 1}
-
-
-def test_a_delay_of_all_fragments_is_refused():
-    line = r"algorithm\.delay: expected below fragments, which is 2, found 2; lower it, or use more fragments"
-    with pytest.raises(ScenarioError, match=line):
-        from_mapping({"algorithm": {"kind": "streaming_diloco", "fragments": 2, "delay": 2}})

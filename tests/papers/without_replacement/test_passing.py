@@ -84,15 +84,6 @@ def test_memory_follows_the_number_of_living_models(kind, options):
     assert rows(2400) <= rows(480) + 200
 
 
-@every
-def test_a_deterministic_world_repeats_itself(kind, options):
-    def rows(seed):
-        return run(kind, make_world(4, jitter=lognormal(0.4), links=ROUGH_LINKS, seed=seed), **options)[1]
-
-    assert rows(1) == rows(1)
-    assert rows(1) != rows(2)
-
-
 def test_an_algorithm_that_is_in_the_catalogue_is_in_a_contract_suite():
     covered = {kind for kind, _ in (*contract.EVERY, *EVERY)} | {*contract.ALONE, DECIDING}
     assert covered == set(ALGORITHMS)
