@@ -130,12 +130,9 @@ def test_forecast_names_the_limit_of_releases(privacy, stop, epsilon, limit):
 
 
 def test_validate_states_the_noise_and_one_epsilon(simfl_, tmp_path):
-    (tmp_path / "s.yaml").write_text(
-        TEXT.format(kind="sync_sgd", stop="{epochs: 2}", links="{}", privacy="{epsilon: 2}")
-    )
-    code, out, _ = simfl_("validate", "s.yaml")
-    assert code == 0
+    privacy = f"{BUDGET}, noise_multiplier: 9}}"
+    (tmp_path / "s.yaml").write_text(TEXT.format(kind="sync_sgd", stop="{epochs: 2}", links="{}", privacy=privacy))
+    out = simfl_.printed("validate", "s.yaml")
     assert re.search(
-        r"; noise multiplier [\d.]+( to [\d.]+)?; planned epsilon 2 at delta 1e-05, .*; the binding limit is the stop ",
-        out,
+        r"; noise multiplier 9; planned epsilon 0\.\d+ at delta 1e-05, .*; the binding limit is the stop ", out
     )

@@ -16,7 +16,7 @@ from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.compression.helpers import compressed
 from tests.compression.test_schemes import SEED, D, key_of
-from tests.helpers import NumpyExecutor, constant, exponential, lognormal, make_training, make_world, run_algorithm
+from tests.helpers import NumpyExecutor, constant, make_training, make_world, run_algorithm
 from tests.test_reproducibility import rough
 
 
@@ -54,24 +54,6 @@ def test_two_clients_do_what_the_listing_says(pairing):
                 error = whole - shown
             x = x + gamma / 2 * (shown[::-1] - shown)
         np.testing.assert_allclose(tape.values(algorithm.model), x, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow(but=["ring"])
-@pytest.mark.parametrize("scheme", PAIRWISE)
-@pytest.mark.parametrize("topology", ["ring", "complete"])
-def test_the_sum_of_models_stays_whatever_is_late_crossing_or_refused(scheme, topology):
-    links = LinkModel(latency=exponential(5e-3), loss=0.2, resend_timeout_s=0.004)
-    outages = {1: [Outage(0.05, 0.2)], 3: [Outage(0.1, 0.15, crash=True)], 5: [Outage(0.0, 0.1)]}
-    world = make_world(8, topology=topology, jitter=lognormal(0.5), links=links, outages=outages)
-    models = np.random.default_rng(5).standard_normal((8, D))
-    algorithm, tape = gossip(world, scheme, TopK(0.25), 0.3, until=0.6, models=models)
-    # A difference in flight is in the neighbor's model already, and not yet in that of who started.
-    total = tape.values(algorithm.model).sum(axis=0)
-    flying = tape.values(list(algorithm.in_flight.values())).sum(axis=0) if algorithm.in_flight else 0.0
-    np.testing.assert_allclose(total - flying, models.sum(axis=0), atol=1e-4)
-    before = np.square(models - models.mean(axis=0)).sum()
-    after = np.square(tape.values(algorithm.model) - models.mean(axis=0)).sum()
-    assert after < before
 
 
 def test_an_exchange_that_is_refused_leaves_both_memories_as_they_were():

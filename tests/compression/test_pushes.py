@@ -178,22 +178,6 @@ def test_pushes_of_sgp_are_those_of_the_equation(graph, scheme, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("graph", ["one_peer", "exponential", "topology"])
-def test_sums_stay_and_short_pushes_reach_the_mean(graph):
-    """Estimates reach the plain mean of fixed values on any graph; on a star, weights differ."""
-    links = LinkModel(latency=exponential(1e-3), loss=0.2, resend_timeout_s=0.002)
-    world = make_world(K, topology="star", jitter=lognormal(0.3), links=links)
-    models = np.random.default_rng(5).standard_normal((K, D))
-    algorithm, tape = play("sgp", world, "choco", TopK(0.25), 0.3, step=0.0, models=models, until=1.0, graph=graph)
-    shares = [share for inbox in algorithm._inbox for share in inbox.values()]
-    assert sum(algorithm.weight) + algorithm.flying == pytest.approx(K, abs=1e-9)
-    if algorithm.flying == pytest.approx(sum(weight for _, weight in shares), abs=1e-12):  # nothing on the links
-        total = tape.values([*algorithm.model, *(model for model, _ in shares)]).sum(axis=0)
-        np.testing.assert_allclose(total, models.sum(axis=0), atol=1e-3)
-    np.testing.assert_allclose(tape.values(algorithm.models()), np.tile(models.mean(axis=0), (K, 1)), atol=0.02)
-
-
-@pytest.mark.slow
 def test_receivers_that_missed_a_message_are_sent_all():
     outages = {2: [Outage(0.0, 0.02)], 4: [Outage(0.05, math.inf, crash=True)]}
     for graph in ("one_peer", "exponential", "topology"):

@@ -1,7 +1,6 @@
 """Files that a scenario names: an interrupted run is not resumed with another file, whichever field names it."""
 
 import json
-import shutil
 from pathlib import Path
 
 import networkx as nx
@@ -12,13 +11,12 @@ from scipy.io import savemat
 
 from simfl.errors import DataError
 from simfl.runs.checkpoint import Checkpoint, Position, fingerprint
-from simfl.runs.runner import prepare, resume
+from simfl.runs.runner import prepare
 from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.fields import content_files, file_marks, members_of, world_files
 from simfl.tape.executor import choose_device
 from simfl.tape.journal import Record
 from tests.data.conftest import idx_bytes, small_mnist
-from tests.helpers import run_until
 
 REGIONS = {"names": ["a", "b"], "counts": [2, 2]}
 MATRIX = "region,a,b\na,{0} ms,5 ms\nb,5 ms,2 ms\n"
@@ -289,16 +287,3 @@ def test_the_walk_over_a_scenario_finds_the_file(case, tmp_path):
     scenario, _ = scenario_of(case, tmp_path)
     of_world = {(section, name): mark.of_world for section, name, mark in file_fields()}[case]
     assert str(tmp_path / "file") in "\n".join((world_files if of_world else content_files)(scenario))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", [("Trace", "path"), ("LatencyTable", "path")], ids="-".join)
-def test_resume_rejects_a_run_with_an_edited_world_file(case, tmp_path):
-    scenario, write = scenario_of(case, tmp_path)
-    cut, _ = run_until(prepare(scenario), 10, tmp_path / "results")
-    later = shutil.copytree(cut.folder, tmp_path / "results" / "run" / "later")
-    write(2)
-    with pytest.raises(DataError, match=r"expected the files of the world of the checkpoint, it has changed; restore"):
-        resume(later)
-    write(1)
-    assert resume(later).status == "done"

@@ -6,7 +6,6 @@ import random
 import shutil
 import signal
 
-import numpy as np
 import pytest
 from pydantic import BaseModel
 
@@ -410,14 +409,3 @@ def test_a_copy_of_a_group_at_any_moment_can_be_resumed(tmp_path, monkeypatch):
             one, other = read(left / "steps" / each.folder), read(whole.folder / each.folder)
             one.manifest.extra.pop("resumed", None)
             same(one, other)
-
-
-@pytest.mark.slow
-def test_processes_get_groups_and_give_the_same_runs(tmp_path):
-    study = {**sweep_of(60), "seeds": 2}
-    swept = [sweep(study, out=tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2)]
-    for one, other in zip(*(each.runs for each in swept), strict=True):
-        same(read(swept[0].folder / one.folder), read(swept[1].folder / other.folder))
-    digests = {read(swept[0].folder / each.folder).manifest.digest for each in swept[0].runs}
-    assert len(digests) == 6
-    assert np.isfinite([each.wall_s for each in swept[0].runs]).all()

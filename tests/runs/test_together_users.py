@@ -157,15 +157,6 @@ def test_budgets_of_drawn_users_that_end_at_other_releases_are_the_runs_alone(tm
     assert [int(results[k].cohorts["release"].max()) + 1 for k in range(3)] == made
 
 
-@pytest.mark.slow
-def test_one_that_diverges_leaves_and_the_others_go_on(tmp_path):
-    base = of_users("fedavg adaptive without noise")
-    scenarios = [changed(base, {"algorithm.step_size": step}) for step in (0.3, 1e38, 0.1)]
-    results, groups, refusals = played(scenarios, tmp_path)
-    assert (groups, refusals) == ([[0, 1, 2]], [])
-    assert compare(scenarios, results, tmp_path) == 3
-
-
 @pytest.mark.usefixtures("without_numbers")
 def test_a_group_is_given_up_if_one_run_ends_while_a_secure_sum_is_unmasked(tmp_path, monkeypatch):
     """The account of the run that ends has the sum already, and those of the others do not."""

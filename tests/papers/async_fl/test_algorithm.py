@@ -518,22 +518,6 @@ def final(kind, problem, updates, *, noise_std=0.0, step_size=STEP / 8, **option
         return lab.tape.values(algorithm.models())[0], rows
 
 
-@pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
-def test_equal_clients_without_delay_give_synchronous_sgd(sampling):
-    problem = make_problem(K, sampling=sampling, l2=0.03)
-    ours, rows = final("async_fl", problem, 80, gate=RoundsGate(0))
-    sync, expected = final("sync_sgd", problem, 80, step_size=STEP * K)
-    np.testing.assert_allclose(ours, sync, rtol=0, atol=2e-6)
-    assert [row[5] for row in rows] == [row[5] for row in expected]
-    assert all(row[4] < K for row in rows), "no update of an earlier round is missing"
-
-
-def test_no_noise_and_a_large_clipping_norm_give_the_run_without_privacy():
-    plain, _ = final("async_fl", make_problem(K, sampling="poisson"), 80)
-    private, _ = final("async_fl", make_problem(K, sampling="poisson", clipping_norm=1e30, noisy=True), 80)
-    np.testing.assert_array_equal(private, plain)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["shuffle", "without_replacement", "poisson"])
 def test_large_rounds_are_pieces_of_one_batch_with_one_noise(sampling):
