@@ -42,10 +42,7 @@ def test_models_equal_those_of_a_numpy_loop():
     def watch(algorithm):
         batches, average, apply = algorithm.batches, algorithm._average, algorithm.apply
         read = batches.gradient
-        batches.gradient = lambda model, me: (
-            events.append(("read", algorithm.clock.now, me)),
-            read(model, me),
-        )[1]
+        batches.gradient = lambda model, me: (events.append(("read", algorithm.clock.now, me)), read(model, me))[1]
         algorithm._average = lambda me, peer: (
             events.append(("pair", algorithm.clock.now, me, peer)),
             average(me, peer),

@@ -5,14 +5,7 @@ from simfl.errors import ScenarioError
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
-from tests.helpers import (
-    NumpyExecutor,
-    constant,
-    make_training,
-    make_world,
-    run_algorithm,
-    run_without_numbers,
-)
+from tests.helpers import NumpyExecutor, constant, make_training, make_world, run_algorithm, run_without_numbers
 
 exchanges = pytest.mark.parametrize("exchange", ["atomic", "messages"])
 

@@ -10,14 +10,7 @@ from simfl.tape import Model, Tape
 from simfl.tape.recording import Row
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
-from tests.helpers import (
-    NumpyExecutor,
-    constant,
-    make_training,
-    make_world,
-    run_algorithm,
-    run_without_numbers,
-)
+from tests.helpers import NumpyExecutor, constant, make_training, make_world, run_algorithm, run_without_numbers
 
 D = 3
 

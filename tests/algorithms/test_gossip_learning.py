@@ -34,13 +34,7 @@ class Script:
         def spy(source, target, size, deliver, refused=None, content=None):
             number = next(numbers)
             self.events.append(("send", source, number))
-            send(
-                source,
-                target,
-                size,
-                lambda: (self.events.append(("deliver", target, number)), deliver()),
-                refused,
-            )
+            send(source, target, size, lambda: (self.events.append(("deliver", target, number)), deliver()), refused)
 
         world.network.send = spy
         with Lab(problem) as lab:

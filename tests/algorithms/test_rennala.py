@@ -7,10 +7,7 @@ import simfl
 from simfl.errors import ScenarioError
 from tests.algorithms.test_async_sgd import Script
 from tests.algorithms.test_ringmaster import counted
-from tests.helpers import (
-    batch_gradient,
-    make_problem,
-)
+from tests.helpers import batch_gradient, make_problem
 
 
 class Steps(Script):

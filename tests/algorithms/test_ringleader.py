@@ -10,14 +10,7 @@ from simfl.tape import Tape
 from simfl.world.availability import Outage
 from tests.algorithms.test_async_sgd import Script
 from tests.algorithms.test_ringmaster import BATCH_S
-from tests.helpers import (
-    NullExecutor,
-    batch_gradient,
-    make_algorithm,
-    make_problem,
-    make_training,
-    make_world,
-)
+from tests.helpers import NullExecutor, batch_gradient, make_algorithm, make_problem, make_training, make_world
 
 SCENARIO = Path(__file__).parents[2] / "scenarios/late/ringleader.yaml"
 

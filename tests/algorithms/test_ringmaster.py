@@ -10,14 +10,7 @@ from simfl.errors import ScenarioError
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from tests.algorithms.test_async_sgd import Script
-from tests.helpers import (
-    NullExecutor,
-    make_algorithm,
-    make_problem,
-    make_training,
-    make_world,
-    run_without_numbers,
-)
+from tests.helpers import NullExecutor, make_algorithm, make_problem, make_training, make_world, run_without_numbers
 
 SCENARIO = Path(__file__).parents[2] / "scenarios/late/ringmaster.yaml"
 K, BATCH_S = 5, 8e-3

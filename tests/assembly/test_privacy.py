@@ -151,9 +151,7 @@ def test_fixed_batches_are_certified_where_an_example_is_replaced(tmp_path):
     )
     row = result.clients.iloc[0]
     expected = epsilon_of(
-        [(Release(4.0, 16 / row["samples"], "without_replacement"), int(row["updates"]))],
-        1e-5,
-        neighbors="replace_one",
+        [(Release(4.0, 16 / row["samples"], "without_replacement"), int(row["updates"]))], 1e-5, neighbors="replace_one"
     )
     assert row["epsilon"] == expected
     assert result.updates["sample_size"].unique().tolist() == [16]

@@ -87,10 +87,7 @@ def test_impossible_underlay_is_rejected_in_one_line(underlay, links, said):
     ("edges", "said"),
     [
         ([("a", "b", {"latency": "-2 ms"})], r"edge a - b: latency: expected a finite time >= 0, found -0.002"),
-        (
-            [("a", "b", {"latency": "soon"})],
-            r"underlay.path: edge a - b: latency: expected a time like '10 ms'",
-        ),
+        ([("a", "b", {"latency": "soon"})], r"underlay.path: edge a - b: latency: expected a time like '10 ms'"),
         ([("a", "b", {"bandwidth": 1e6})], r"edge a - b: bandwidth: expected a bandwidth like '100 Mbit/s'"),
         ([("a", "b", {}), ("c", "d", {})], r"underlay: expected a connected graph, found 2 parts"),
     ],

@@ -8,14 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, sparse, special, stats
 
-from simfl.attacks.statistics import (
-    default_guesses,
-    epsilon_lower_bound,
-    guess,
-    judge,
-    p_value,
-    profile_p_value,
-)
+from simfl.attacks.statistics import default_guesses, epsilon_lower_bound, guess, judge, p_value, profile_p_value
 from simfl.privacy.accounting import Release, epsilon_of
 
 QUICK = settings(max_examples=60, deadline=None)

@@ -80,10 +80,7 @@ def test_the_account_is_that_of_both_mechanisms_in_dp_accounting(z, count_noise)
     both = dp_event.ComposedDpEvent([dp_event.GaussianDpEvent(of_sum), dp_event.GaussianDpEvent(2 * count_noise)])
     for event, alone in (
         (both, dp_event.GaussianDpEvent(z)),
-        (
-            dp_event.PoissonSampledDpEvent(0.1, both),
-            dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(z)),
-        ),
+        (dp_event.PoissonSampledDpEvent(0.1, both), dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(z))),
     ):
         spent, expected = (
             RdpAccountant().compose(dp_event.SelfComposedDpEvent(one, 50)).get_epsilon(DELTA) for one in (event, alone)

@@ -35,9 +35,7 @@ def pairwise_problem(scales=SCALES):
     """Clients with negligible gradients, so that their releases are their noise."""
     problem = make_problem(6, sampling="poisson", clipping_norm=1e-12, noisy=True, sizes=[50] * 6)
     return dataclasses.replace(
-        problem,
-        noise=Noise("gaussian", form="pairwise"),
-        correlation=Pairwise.over(EDGES, PAIR_STD, scales, KEY),
+        problem, noise=Noise("gaussian", form="pairwise"), correlation=Pairwise.over(EDGES, PAIR_STD, scales, KEY)
     )
 
 

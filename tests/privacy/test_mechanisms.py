@@ -9,14 +9,7 @@ from scipy import stats
 
 from simfl.papers.mapa.printed import LaplaceL2RadiusOnly
 from simfl.privacy.accounting import Release, delta_of
-from simfl.privacy.mechanisms import (
-    MECHANISMS,
-    Gaussian,
-    GaussianUpdate,
-    Laplace,
-    LaplaceL2,
-    UnclippedGaussian,
-)
+from simfl.privacy.mechanisms import MECHANISMS, Gaussian, GaussianUpdate, Laplace, LaplaceL2, UnclippedGaussian
 from simfl.privacy.noise import SAMPLERS, unit_std
 from tests.helpers import Lab, batch_examples, make_problem, softmax_gradient
 

@@ -222,11 +222,7 @@ SECOND_MOMENT = {
     "laplace_l2_radius_only": lambda d: 2,
     "laplace": lambda d: 2 * d,
 }
-NORM = {
-    "gaussian": stats.chi,
-    "laplace_l2": stats.gamma,
-    "laplace_l2_radius_only": lambda d: stats.expon(),
-}
+NORM = {"gaussian": stats.chi, "laplace_l2": stats.gamma, "laplace_l2_radius_only": lambda d: stats.expon()}
 COUNT = {1: 40_000, 2: 40_000, 5: 40_000, 257: 4000}
 
 

@@ -28,10 +28,7 @@ def write(path, rows, rows_per_chunk=10):
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    parts=st.lists(st.tuples(st.booleans(), st.integers(0, 35)), max_size=8),
-    rows_per_chunk=st.integers(1, 20),
-)
+@given(parts=st.lists(st.tuples(st.booleans(), st.integers(0, 35)), max_size=8), rows_per_chunk=st.integers(1, 20))
 def test_rows_and_columns_in_any_order_of_calls_give_equal_files(tmp_path_factory, parts, rows_per_chunk):
     folder = tmp_path_factory.mktemp("table")
     count = sum(size for _, size in parts)

@@ -120,10 +120,7 @@ def test_other_files_are_rejected_with_their_kind(tmp_path: Path) -> None:
         ("latin.yaml", "expected text in UTF-8, found the byte 0xe9 at position 16; save it as UTF-8"),
         ("picture.yaml", "expected text in UTF-8, found the byte 0x89 at position 0; save it as UTF-8"),
         ("", "expected a scenario file, found a folder; name a file in it"),
-        (
-            "demo.yaml/inner.yaml",
-            "expected a readable file, found an error (Not a directory); check the path",
-        ),
+        ("demo.yaml/inner.yaml", "expected a readable file, found an error (Not a directory); check the path"),
     ]:
         with pytest.raises(ScenarioError) as caught:
             load(tmp_path / name)

@@ -148,10 +148,7 @@ def test_a_plan_is_read_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            "0,1,0,3\n",
-            r"topology\.path: .*:2: b: expected a client below clients\.count, which is 3, found '3'",
-        ),
+        ("0,1,0,3\n", r"topology\.path: .*:2: b: expected a client below clients\.count, which is 3, found '3'"),
         ("0,1,0,x\n", r":2: b: expected a client below clients\.count"),
         ("0,1,1,1\n", r":2: b: expected another client than a, found '1'"),
         ("2,1,0,1\n", r":2: until: expected a time after 'from', which is 2 s, found '1'"),

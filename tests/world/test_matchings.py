@@ -9,13 +9,7 @@ from simfl.world.matchings import laplacians, matchings_of, mixing_step, probabi
 from simfl.world.topology import Topology, build_topology
 
 #: The graph of eight clients of the paper's figure 1, by matchings, as in its program.
-EIGHT = [
-    [(1, 5), (6, 7), (0, 4), (2, 3)],
-    [(1, 7), (3, 6)],
-    [(0, 1), (3, 7), (5, 6)],
-    [(1, 2), (0, 7)],
-    [(1, 3)],
-]
+EIGHT = [[(1, 5), (6, 7), (0, 4), (2, 3)], [(1, 7), (3, 6)], [(0, 1), (3, 7), (5, 6)], [(1, 2), (0, 7)], [(1, 3)]]
 
 
 def graph(kind, count, **options):
