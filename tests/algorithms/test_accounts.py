@@ -317,6 +317,7 @@ def certified(name, folder, **sections):
     }
 
 
+@pytest.mark.slow
 def test_two_gradients_for_an_update_are_two_releases(tmp_path):
     one, single = certified("Own", tmp_path)
     two, double = certified("Twice", tmp_path)
@@ -327,6 +328,7 @@ def test_two_gradients_for_an_update_are_two_releases(tmp_path):
     assert (two.clients["epsilon"] > 1.2 * one.clients["epsilon"]).all()
 
 
+@pytest.mark.slow
 def test_less_noise_is_another_kind_of_release_for_every_mechanism(tmp_path):
     _, half = certified("Quiet", tmp_path)
     assert half == {(k, 16, 1.0): 15 for k in range(4)}
@@ -334,6 +336,7 @@ def test_less_noise_is_another_kind_of_release_for_every_mechanism(tmp_path):
     assert set(made.releases["level"]) == {1.0}, "half the noise, twice the epsilon"
 
 
+@pytest.mark.slow
 def test_batches_of_another_size_are_drawn_and_accounted_at_their_own_rate(tmp_path):
     made, kinds = certified("Rated", tmp_path)
     assert kinds == {(k, 32, 2.0): 15 for k in range(4)}
@@ -391,6 +394,7 @@ def test_an_account_of_more_releases_than_the_tapes_is_accepted(tmp_path):
     assert kinds == {(k, 16, 2.0): 30 for k in range(4)}
 
 
+@pytest.mark.slow
 def test_budgets_hold_for_clients_with_several_releases_at_a_time(tmp_path):
     private = "{mechanism: gaussian, noise_multiplier: 2.0, epsilon: 1.0}"
     made = simfl.run(scenario(own("Twice"), private, stop="{updates: 100000}"), out=tmp_path)

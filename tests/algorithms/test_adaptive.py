@@ -185,6 +185,7 @@ def test_a_budget_gives_the_noise(tmp_path):
     assert made.noise["noise_multiplier"][0] == fixed.ledger.levels[0]
 
 
+@pytest.mark.slow
 def test_the_table_of_evaluations_has_the_norm(tmp_path):
     """Without noise, from far below all updates, the norm is known in closed form: nobody's update is unclipped."""
     norm = {"start": 1e-6, "quantile": 0.75, "learning_rate": 0.4}

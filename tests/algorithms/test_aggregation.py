@@ -83,9 +83,8 @@ def alie(honest, tau):
     return honest.mean(axis=0) + tau * honest.std(axis=0, ddof=1)
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"), [("fedavg", {}), pytest.param("fedat", {"tier_of": [0] * K}, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "options"), [("fedavg", {}), ("fedat", {"tier_of": [0] * K})])
 def test_rounds_with_trimmed_mean_and_alie_are_their_numpy_loop(kind, options):
     rounds, problem = 4, make_problem(K, local=True)
     hostility = Hostility(HOSTILE, ALittleIsEnough(1.5))

@@ -194,6 +194,7 @@ GOSSIP_IN_ROUNDS = [
 ]
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize(("kind", "options"), GOSSIP_IN_ROUNDS)
 @pytest.mark.parametrize("topology", ["ring", "star"])
 def test_clients_that_join_together_start_in_the_same_round(kind, options, topology):

@@ -103,6 +103,7 @@ class Script:
         np.testing.assert_allclose(self.models, models, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize(("problem", "topology"), [*((one, "complete") for one in PROBLEMS), ("l2", "ring")])
 def test_atomic_adpsgd_equals_a_replay_in_numpy(problem, topology):
     script = Script("adpsgd", make_problem(**PROBLEMS[problem]), updates=200, topology=topology, exchange="atomic")

@@ -107,6 +107,7 @@ def test_listed_sizes_that_leave_out_a_class_are_said_to():
     assert "labels_per_client" not in line
 
 
+@pytest.mark.slow
 def test_too_many_absences_during_one_computation_are_bad_input(tmp_path, without_numbers):
     often = {"all": True, "offline": [["0 s", "1 us"]], "every": "3 us"}
     slow = {"count": 4, "seconds_per_example": "1 s"}

@@ -145,6 +145,7 @@ def test_with_attackers_the_optimum_is_that_of_the_honest_clients(kind):
     assert constants["zeta_max"] == pytest.approx(max(np.linalg.norm(each) for each in own))
 
 
+@pytest.mark.slow
 def test_a_run_with_attackers_stops_at_the_optimum_of_the_honest_clients(tmp_path):
     """Honest clients hold equal points, which a median returns; those of the attacker are far away."""
     points = np.repeat([[1.0, 2.0], [1.0, 2.0], [-5.0, 9.0], [1.0, 2.0]], 12, axis=0)

@@ -276,6 +276,7 @@ def statement_and_assumptions(setup):
     return setup.ledger.statement_of(releases), assumptions(setup.ledger, releases)
 
 
+@pytest.mark.slow
 def test_a_statement_names_a_users_function_that_clips(module):
     """It is right where it is tried out, and leaves the clip out in a larger batch: no account can see that."""
     module.write_text(MODULE + FORGETFUL)

@@ -52,6 +52,7 @@ def loaded(text):
     return scenario, load_data(scenario, Streams(scenario.seed))
 
 
+@pytest.mark.slow
 def test_a_function_gives_the_data_and_owners_are_clients(module, tmp_path):
     scenario, data = loaded(TEXT)
     assert (data.name, data.train_x.dtype, len(data.train_y)) == ("load", np.uint8, 48)

@@ -35,7 +35,7 @@ def possible():
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_numbers")
 def test_every_combination_runs_or_is_refused_in_one_line(tmp_path):
-    ran, refused, played = set(), set(), itertools.cycle([True, False, False])
+    ran, refused, played = set(), set(), itertools.cycle([True, *[False] * 6])
     turns = itertools.cycle([("null", "0.5"), ("0.5", "null")])  # each compressor has both in two settings
     sections = {kind_of(section, "kind"): section for section in members_of(Algorithm)}
     for kind, privacy, changes in possible():
@@ -57,7 +57,7 @@ def test_every_combination_runs_or_is_refused_in_one_line(tmp_path):
                 refused.add(kind)
                 continue
             assert setup.training.compression.compressor.kind == compressor
-            if next(played):  # each compressor with each third setting
+            if next(played):  # each compressor with each seventh setting
                 assert run(setup, out=tmp_path).status == "done"
             ran.add(kind)
             assert "global_hidden" not in privacy

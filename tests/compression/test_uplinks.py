@@ -71,6 +71,7 @@ schemes = pytest.mark.parametrize("scheme", UPLINKS)
 compressors = pytest.mark.parametrize("compressor", COMPRESSORS.values(), ids=COMPRESSORS)
 
 
+@pytest.mark.slow(every=3)
 @schemes
 @compressors
 @pytest.mark.parametrize("kind", ["fedavg", "fedbuff", "fednova", "ditto"])

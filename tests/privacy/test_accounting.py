@@ -342,6 +342,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize(("neighbors", "sampling", "moved"), KINDS)
 @pytest.mark.parametrize("z", [0.3, 1.0, 3.0])
 @pytest.mark.parametrize("q", [0.5, 0.9, 0.9999])

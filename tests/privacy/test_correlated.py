@@ -43,6 +43,7 @@ def normal(key, who, draw):
     return np.asarray(gaussian(jnp.asarray(key), jnp.int32(who), jnp.int32(draw), D), np.float64)
 
 
+@pytest.mark.slow
 def test_pairwise_noise_equals_a_plain_loop_and_cancels_in_the_sum():
     problem = pairwise_problem()
     with Lab(problem, capacity=200) as lab:

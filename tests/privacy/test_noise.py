@@ -311,6 +311,7 @@ def test_gamma_variables_have_their_law_for_all_shapes(shape):
     assert values.var() == pytest.approx(shape, rel=4.5 * math.sqrt((2 + 6 / shape) / count))
 
 
+@pytest.mark.slow
 def test_the_first_accepted_attempt_is_used():
     """An attempt that would leave 1 + t below 0 and one whose uniform variable is 1, then one at the center."""
     low, center = 1, 2**32 - 2

@@ -111,6 +111,7 @@ ROBUST = [Median(), TrimmedMean(2), Krum(2), MultiKrum(2), GeometricMedian(), Ne
 ROBUST += [ClippedGossip(1.0), CenteredClipping(1.0)]
 
 
+@pytest.mark.slow(every=4)
 @pytest.mark.parametrize("sent", [1e6, -np.inf, np.inf, np.nan])
 @pytest.mark.parametrize("rule", ROBUST, ids=lambda rule: rule.kind)
 def test_two_of_eight_attackers_do_not_move_a_robust_rule_far(rule, sent):
@@ -121,6 +122,7 @@ def test_two_of_eight_attackers_do_not_move_a_robust_rule_far(rule, sent):
         assert np.abs(Mean()(*given_of(x))).max() > 1e5
 
 
+@pytest.mark.slow(every=4)
 @pytest.mark.parametrize("rule", ORACLES, ids=lambda rule: rule.kind)
 def test_a_client_without_neighbors_keeps_its_model(rule):
     x = np.random.default_rng(0).normal(size=(1, 6)) * 0.1
@@ -150,6 +152,7 @@ def clipping(z, tau):
     return min(1.0, tau / max(np.linalg.norm(z), 1e-30))
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize("count", [5, 8, 11])
 @pytest.mark.parametrize("rule", ACCEPTED, ids=lambda rule: rule.kind)
 def test_how_much_of_each_model_counts(rule, count):

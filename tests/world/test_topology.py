@@ -79,6 +79,7 @@ def test_spectral_gaps_equal_known_values(rule):
         assert build("star", 12).spectral_gap(rule) == pytest.approx(1 / 12, abs=1e-12)
 
 
+@pytest.mark.slow(every=3)
 @pytest.mark.parametrize("kind", ["ring", "torus", "exponential", "watts_strogatz", "tree"])
 def test_the_sparse_spectral_gap_equals_the_dense_one(kind, monkeypatch):
     topology = build(kind, 400)

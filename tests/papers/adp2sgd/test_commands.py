@@ -5,6 +5,7 @@ import pytest
 WORDS = ("privacy", "adp2sgd", "--clients", 16, "--examples", 3125, "--batch-size", 256)
 
 
+@pytest.mark.slow
 def test_claim_and_accountant_stand_side_by_side(simfl_):
     out = simfl_.printed(*WORDS, "--epsilon", 10, "--epochs", 300)
     assert "T = 58,594" in out.splitlines()[0]

@@ -111,6 +111,7 @@ def test_growing_rounds_are_composed_with_their_sizes(tmp_path):
     assert "with probability its size/n" in setup.ledger.statement, "how many rounds there will be is not known"
 
 
+@pytest.mark.slow
 def test_stages_of_other_noise_and_sizes_are_composed_in_one_account(tmp_path):
     """As the privacy loss distributions of the two stages, composed by dp-accounting alone."""
     from dp_accounting.pld import privacy_loss_distribution as pld
