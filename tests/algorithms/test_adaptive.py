@@ -8,7 +8,6 @@ import pytest
 
 import simfl
 from simfl.accounts.check import check_run
-from simfl.accounts.network import network
 from simfl.algorithms.cohorts import Cohorts
 from simfl.errors import ScenarioError
 from simfl.privacy.adaptive import AdaptiveNorm
@@ -266,8 +265,3 @@ def test_what_has_no_account_is_refused_in_one_line(algorithm, changes, line):
     privacy = {name: value for name, value in {**given["privacy"], **changes}.items() if value is not None}
     with pytest.raises(ScenarioError, match=line):
         simfl.prepare({**given, "privacy": privacy})
-
-
-def test_accounts_of_messages_refuse_it_in_one_line():
-    with pytest.raises(ScenarioError, match=r"privacy\.unit: expected noise that clients add"):
-        network(scenario("fedbuff"))

@@ -1,14 +1,10 @@
 """K-GT against its listing in NumPy, and its linear rate on problems where local D-PSGD stalls."""
 
 import numpy as np
-import pytest
 
-from simfl.errors import ScenarioError
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
-from tests.accounts.test_network import network
-from tests.accounts.test_network import scenario as private
 from tests.algorithms.test_corrected_gossip import PROBLEM, D, K, w_of
 from tests.algorithms.test_corrected_gossip import simulate as tracking
 from tests.helpers import NumpyExecutor, exponential, lognormal, make_training, make_world, run_algorithm
@@ -69,9 +65,3 @@ def test_rounds_equal_the_listing_in_numpy():
 def test_one_step_is_gradient_tracking():
     _, models = simulate(10, steps=[1] * K)
     np.testing.assert_allclose(models, tracking("tracking", 10, step=STEP), rtol=0, atol=1e-6)
-
-
-def test_an_observer_of_corrected_rounds_is_refused():
-    run = private("k_gt", options={"local_steps": 2}, privacy={"mechanism": "gaussian_update"})
-    with pytest.raises(ScenarioError, match=r"expected rounds without control variates.*use fedavg, or corrected_go"):
-        network(run, observers=[0])

@@ -32,6 +32,14 @@ def test_clients_without_outages_are_always_online():
     assert not there(Outage(1.0, 2.0)).trivial
 
 
+def test_an_outage_includes_its_start_and_excludes_its_end():
+    availability = there(Outage(1.0, 2.0))
+    assert [availability.online(0, t) for t in (0.9, 1.0, 1.9, 2.0)] == [True, False, False, True]
+    assert availability.outage(0, 1.5) == Outage(1.0, 2.0)
+    assert availability.outage(0, 2.5) is None
+    assert availability.online(1, 1.5), "a rule concerns its client"
+
+
 @pytest.mark.parametrize("tenths", [3, 6, 7, 8, 10, 29])
 def test_rounding_moves_nothing_over_the_edge_of_an_outage(tenths):
     """Sums of 0.1 s are above 0.3 and 0.6, below 0.8 and 1.0, and equal to 0.7."""

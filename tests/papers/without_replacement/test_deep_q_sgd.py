@@ -269,8 +269,3 @@ def test_a_coin_decides_without_values_of_models():
     assert not np.array_equal(one.models, two.models)
     kinds = [kind for kind, *_ in one.events]
     assert kinds.count("global") / 400 == pytest.approx(0.5, abs=5 * np.sqrt(0.25 / 400))
-
-
-def test_unknown_options_are_refused():
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'contention'"):
-        Events(KIND, make_task_problem(), contention="race")

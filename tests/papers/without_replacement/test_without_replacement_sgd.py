@@ -173,8 +173,3 @@ def test_tasks_that_overlap_make_a_pass_faster_in_proportion_to_the_nodes():
     assert alone / run_in_time(20, order="round_robin") == pytest.approx(10, rel=0.02), "ten tasks keep ten nodes busy"
     assert 4 < alone / run_in_time(10, order="random") < 9, "turns that are drawn leave some nodes idle"
     assert alone / run_in_time(20, contention="race") > 15, "who races does not wait"
-
-
-def test_unknown_options_are_refused():
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'visits'"):
-        Events(KIND, make_task_problem(), visits=2)
