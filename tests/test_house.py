@@ -97,7 +97,7 @@ WEIGHTS = {
     "tape": 5383,
     "world": 5376,
 }
-MOST_LINES = {"core": 58229, "all": 91922, "tests": 63128}
+MOST_LINES = {"core": 58229, "all": 91922, "tests": 63142}
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,20 @@ def crossing(count, links, until, *, topology="complete", gradient=None, step_si
     return algorithm, rows, tape.values(algorithm.model).astype(np.float64), models
 
 
+@pytest.mark.parametrize("latency_s", [1e-3, 6e-3, 5e-2])
+@pytest.mark.parametrize("fifo", [False, True])
+def test_two_exchanges_of_a_pair_that_cross_are_one(latency_s, fifo):
+    """Each model becomes the mean after one latency, not the other's; each request is the answer to the other."""
+    period = max(8e-3, latency_s)
+    links = LinkModel(latency=constant(latency_s), fifo=fifo)
+    algorithm, rows, after, models = crossing(2, links, until=4.5 * period)
+    np.testing.assert_allclose(after, np.tile(models.mean(axis=0), (2, 1)), atol=1e-6)
+    assert sorted(row[1:3] for row in rows) == [(0, 1)] * 4 + [(1, 0)] * 4
+    np.testing.assert_allclose([row[0] for row in rows], period * np.repeat([1, 2, 3, 4], 2))
+    assert algorithm.world.network.messages == 2 * 5, "a request each, and no answer"
+    assert not algorithm.in_flight or latency_s > period / 2
+
+
 @pytest.mark.parametrize("back", [0.05, float("inf")])
 def test_a_crossing_request_that_is_refused_is_sent_again_as_an_answer(back):
     """Client 1's request reaches client 0 while it is offline; client 0's has reached client 1, which has averaged."""

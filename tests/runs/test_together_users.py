@@ -222,7 +222,7 @@ def test_drawn_sweeps_of_users_are_the_same_alone_and_together(lot, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fedavg adaptive", "fedbuff tree", "secure"])
+@pytest.mark.parametrize("name", ["fedavg adaptive", "fedbuff tree", "diloco square root", "secure"])
 @pytest.mark.parametrize("way", ["together", "alone"])
 def test_a_group_of_users_that_was_interrupted_goes_on(way, name, tmp_path, monkeypatch):
     study = {"name": "noises", "base": of_users(name).resolved(), "grid": {"privacy.noise_multiplier": [1.5, 1.2, 1.4]}}
