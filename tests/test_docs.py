@@ -90,8 +90,7 @@ def test_minutes_of_studies_are_those_of_the_stored_runs_on_two_cores():
     for name in PAPERS:
         (about,) = REPRODUCTION["rows_of"](f"{name}-about")
         stated = find_paper(name).minutes["--quick" not in about["command"]]
-        if not name.endswith("_cifar"):  # one run takes most of the time
-            assert stated == pytest.approx(int(about["minutes"]) / 2, rel=0.25, abs=1), name
+        assert stated == pytest.approx(int(about["minutes"]) / 2, rel=0.25, abs=1), name
 
 
 def test_pages_of_verdicts_are_short():

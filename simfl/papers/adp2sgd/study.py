@@ -158,7 +158,7 @@ def experiments(quick: bool) -> Sequence[Experiment]:
     if quick:
         cases = {EQUALLY_FAST: "baseline", [*SLOW][1]: "case2"}
         pairs = [_pair(MLP, case, base, *_SHORT, noise(SIGMA[EQUALLY_FAST])) for case, base in cases.items()]
-        return [*itertools.chain(*pairs), *_edge(MIDDLE, SEEDS)]
+        return [*itertools.chain(*pairs)]
     pairs = [_pair(SOFTMAX, case, base, *_BRIEF) for case, base in {**NOISE, **SLOW}.items()]
     pairs += [_pair(SOFTMAX, LARGE, "case3", *_BRIEF, seeds=_seeds(LARGE))]
     pairs += [_pair(SOFTMAX, CLIPPED, "noise-small", *_BRIEF, "privacy.noise_multiplier=0")]

@@ -2,43 +2,8 @@
 
 from __future__ import annotations
 
-from simfl.papers.async_fl.study_claims import (
-    best_sizes,
-    better_with_privacy,
-    biased_numbers,
-    certified,
-    collapse,
-    example_numbers,
-    falling_steps,
-    fewer_on_covtype,
-    fewer_rounds,
-    insensitive,
-    less_noise,
-    little_lost,
-    network,
-    network_insensitive,
-    network_with_privacy,
-    over_log,
-    private_numbers,
-    round_numbers,
-    rounds_of_linear,
-    rounds_of_over_log,
-    sequence_numbers,
-    size_numbers,
-    step_numbers,
-    steps_alike,
-    tuned_alone,
-    tuned_steps,
-)
-from simfl.papers.async_fl.study_figures import (
-    draw_biased,
-    draw_network,
-    draw_privacy,
-    draw_rounds,
-    draw_sizes,
-    draw_steps,
-    draw_tuned,
-)
+from simfl.papers.async_fl import study_claims as claims
+from simfl.papers.async_fl import study_figures as figures
 from simfl.papers.async_fl.study_runs import covtype_is_there, experiments
 from simfl.reproduction.papers import Paper, PaperClaim
 
@@ -51,61 +16,66 @@ PAPER = Paper(
     minutes=(2, 32),
     experiments=experiments,
     numbers=(
-        round_numbers, size_numbers, sequence_numbers, step_numbers, private_numbers, biased_numbers, example_numbers,
+        claims.round_numbers, claims.size_numbers, claims.sequence_numbers, claims.step_numbers,
+        claims.private_numbers, claims.biased_numbers, claims.example_numbers,
     ),
     claims=(
         PaperClaim('Sizes of 50 i "provide fewer communication rounds while maintaining a good accuracy, when '
                    'compared to other settings", on a9a, strongly and plain convex (Figures 3 and 4).',
-                   fewer_rounds, True, "rounds"),
+                   claims.fewer_rounds, True, "rounds"),
         *(
             [PaperClaim("Sizes of 50 i need fewer rounds and maintain a good accuracy on covtype, too (Figure 5).",
-                        fewer_on_covtype)]
+                        claims.fewer_on_covtype)]
             * covtype_is_there()
         ),
         PaperClaim("Sizes of order i/ln i need fewer rounds than others and maintain a good accuracy, too (Figures 3 "
-                   "and 4).", over_log, figure="rounds"),
+                   "and 4).", claims.over_log, figure="rounds"),
         PaperClaim("Sizes of 50 i need fewer rounds than those of every smaller power of i (Figure 3).",
-                   rounds_of_linear),
+                   claims.rounds_of_linear),
         PaperClaim("Sizes of 50 i/ln i need fewer rounds than those of every smaller power of i (Figure 3).",
-                   rounds_of_over_log),
+                   claims.rounds_of_over_log),
         PaperClaim("With differential privacy growing sample sizes are more accurate than constant ones on w8a, "
-                   "strongly and plain convex (Figures 1b and 12).", better_with_privacy, True, "privacy"),
+                   "strongly and plain convex (Figures 1b and 12).", claims.better_with_privacy, True, "privacy"),
         PaperClaim("With differential privacy growing sample sizes are more accurate than constant ones with LeNet-5, "
-                   "too (Figure 13).", network_with_privacy, figure="privacy",
+                   "too (Figure 13).", claims.network_with_privacy, figure="privacy",
                    short="25,000 gradients of each client, which the paper may mean, not of all together"),
-        PaperClaim("The growing sizes of Example 3 are (1, 5.5e-8)-differentially private at σ = 8.", certified),
+        PaperClaim("The growing sizes of Example 3 are (1, 5.5e-8)-differentially private at σ = 8.", claims.certified),
         PaperClaim("Growing sizes aggregate less noise over all rounds than constant ones of the same privacy.",
-                   less_noise),
+                   claims.less_noise),
         PaperClaim("With LeNet-5 falling steps with growing sizes are as accurate as constant ones, in fewer rounds "
-                   "(Figure 8).", network, figure="network"),
-        PaperClaim("The best constant sizes are 50 to 200, for every problem (Table 3).", best_sizes, figure="sizes"),
-        PaperClaim("Sizes of 500 and 700 lose little, for every problem (Table 3).", little_lost, figure="sizes"),
-        PaperClaim("At s = 1000 accuracy collapses, for every problem (Table 3).", collapse, figure="sizes"),
+                   "(Figure 8).", claims.network, figure="network"),
+        PaperClaim("The best constant sizes are 50 to 200, for every problem (Table 3).",
+                   claims.best_sizes, figure="sizes"),
+        PaperClaim("Sizes of 500 and 700 lose little, for every problem (Table 3).",
+                   claims.little_lost, figure="sizes"),
+        PaperClaim("At s = 1000 accuracy collapses, for every problem (Table 3).", claims.collapse, figure="sizes"),
         PaperClaim("Falling steps with growing sizes are at least as accurate as constant ones of both, in 9 rounds "
-                   "instead of 20, on phishing, strongly and plain convex (Figures 1a and 6).", falling_steps,
+                   "instead of 20, on phishing, strongly and plain convex (Figures 1a and 6).", claims.falling_steps,
                    figure="steps"),
-        PaperClaim("Steps that fall by gradients and by rounds are alike (Figure 6).", steps_alike, figure="steps"),
+        PaperClaim("Steps that fall by gradients and by rounds are alike (Figure 6).",
+                   claims.steps_alike, figure="steps"),
         PaperClaim("With growing sizes falling steps are as accurate as a tuned constant step (Figure 9).",
-                   tuned_steps, figure="tuned"),
+                   claims.tuned_steps, figure="tuned"),
         PaperClaim("With growing sizes a constant step is as accurate as falling ones only where it is tuned (Figure "
-                   "9).", tuned_alone, figure="tuned"),
-        PaperClaim("Biased data make no difference to convex problems (Figures 2 and 10).", insensitive,
+                   "9).", claims.tuned_alone, figure="tuned"),
+        PaperClaim("Biased data make no difference to convex problems (Figures 2 and 10).", claims.insensitive,
                    figure="biased"),
-        PaperClaim("LeNet-5 still learns well from biased data (Figure 11).", network_insensitive, figure="biased"),
+        PaperClaim("LeNet-5 still learns well from biased data (Figure 11).",
+                   claims.network_insensitive, figure="biased"),
     ),
     figures={
         "rounds": ("Figures 3 and 4: accuracy over rounds for constant and growing sizes, 20,000 gradients each",
-                   draw_rounds),
+                   figures.draw_rounds),
         "privacy": ("Figures 1b, 12 and 13: accuracy and loss over epochs at σ = 8, growing sizes against constant "
-                    "ones, with the sum", draw_privacy),
+                    "ones, with the sum", figures.draw_privacy),
         "sizes": ("Table 3: accuracy over constant sizes, step size 0.0025, 20,000 gradients, and the paper's numbers",
-                  draw_sizes),
-        "steps": ("Figures 1a (strongly convex) and 6: accuracy over gradients on phishing", draw_steps),
-        "network": ("Figure 8: accuracy over gradients with LeNet-5", draw_network),
+                  figures.draw_sizes),
+        "steps": ("Figures 1a (strongly convex) and 6: accuracy over gradients on phishing", figures.draw_steps),
+        "network": ("Figure 8: accuracy over gradients with LeNet-5", figures.draw_network),
         "tuned": ("Figure 9: accuracy over gradients on phishing, growing sizes with constant and falling steps",
-                  draw_tuned),
+                  figures.draw_tuned),
         "biased": ("Figures 2 (strongly convex), 10 and 11: accuracy over gradients with biased and unbiased data",
-                   draw_biased),
+                   figures.draw_biased),
     },
     untested=(
         *(

@@ -177,17 +177,14 @@ def covtype_is_there() -> bool:
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return the experiments; the quick form has convex problems alone, with the listing's sum."""
+    """Return the experiments; the quick form has Table 3 and the headlines, of convex problems with the sum."""
     w8a, roles = [(W8A_STRONGLY,), (W8A_PLAIN,)], (GROWN, SIXTEEN, *SMALL_STEPS, AS_MANY)
     even, ways = ((SUM, EVEN, WITH), (SUM, EVEN, WITHOUT)), ((SUM,), (MEAN,))
     if quick:
-        few = (DIMINISHING_2, PER_ROUND[0.01], "0.0025, constant", "0.01, constant", "0.1, constant")
         return [
             *_grid(CONSTANT, [(STRONGLY,)], (LISTING,), (100, 500, 1000), 6),
             *_grid(GROWING, [(STRONGLY, STEEP), (PLAIN, ROOT)], (LISTING,), (FIRST, LINEAR, *LARGE_FIXED), 6),
-            *_grid(STEPS, [(PHISHING,)], (LISTING,), few, 6),
             *_grid(PRIVATE, w8a, (LISTING,), (GROWN, *SMALL_STEPS), 5),
-            *_grid(BIASED, [("strongly convex", TWO)], ways[:1], BIASED_DATA, 5),
         ]
     others = tuple(kind for kind, power in POWERS.items() if 0 < power < 1)
     quieter = tuple(role + SIGMAS["5.8, for the claimed ε"] for role in (SIXTEEN, *SMALL_STEPS))

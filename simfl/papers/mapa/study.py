@@ -5,43 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from simfl.papers.mapa.study_claims import (
-    as_good_as_audp,
-    audp_grows,
-    bad_bound,
-    beats_audp,
-    beats_audp_everywhere,
-    beyond_asgd,
-    beyond_asgd_on_the_testbed,
-    blurs,
-    convergence_numbers,
-    epsilon_numbers,
-    fewest_on_one_machine,
-    insensitive,
-    inversion_numbers,
-    join,
-    joining_numbers,
-    lead_numbers,
-    leads_by,
-    leads_most_at_small_epsilon,
-    mapa_grows,
-    matters,
-    more_servers,
-    near_asgd,
-    near_csgd,
-    network_numbers,
-    no_matter,
-    norm_numbers,
-    on_the_testbed,
-    private,
-    private_numbers,
-    rises,
-    saves_against_asgd,
-    saves_against_audp,
-    saving_numbers,
-    useful_and_private,
-)
-from simfl.papers.mapa.study_figures import draw_accuracy, draw_convergence, draw_norms, draw_parameters, draw_testbed
+from simfl.papers.mapa import study_claims as claims
+from simfl.papers.mapa import study_figures as figures
 from simfl.papers.mapa.study_runs import AHEAD, BETWEEN, CLOSE, NONE, experiments
 from simfl.reproduction.evidence import Reading
 from simfl.reproduction.papers import Paper, PaperClaim, Runs
@@ -50,47 +15,52 @@ from simfl.reproduction.papers import Paper, PaperClaim, Runs
 
 #: Figure of the paper, whether it is a headline, the claim, its check.
 _CLAIMS: Sequence[tuple[int, bool, str, Callable[[Runs], Iterator[Reading]]]] = (
-    (6, True, "LR: MAPA is more accurate than AUDP at small ε", lambda runs: beats_audp(runs, "LR")),
-    (6, False, "SVM: MAPA is more accurate than AUDP at small ε", lambda runs: beats_audp(runs, "SVM")),
-    (6, False, "CNN: MAPA is more accurate than AUDP at small ε", lambda runs: beats_audp(runs, "CNN")),
-    (6, False, "MAPA is more accurate than AUDP in all sub-figures, at every ε", beats_audp_everywhere),
-    (6, False, "MAPA's lead over AUDP reaches 20 % in panel (c)", partial(leads_by, panel="c")),
-    (6, False, "MAPA's lead over AUDP reaches 100 % in panel (f)", partial(leads_by, panel="f")),
-    (6, False, "MAPA's lead over AUDP is larger at small ε", leads_most_at_small_epsilon),
-    (6, False, "MAPA's accuracy grows with ε", mapa_grows),
-    (6, False, "AUDP's accuracy grows with ε", audp_grows),
-    (6, False, "MAPA comes close to ASGD as ε grows, in all sub-figures", near_asgd),
-    (6, False, "For LR, MAPA is even more accurate than ASGD", beyond_asgd),
-    (5, True, "MAPA ends alike whatever clipping norm it begins with", insensitive),
-    (5, False, "MAPA ends about as accurate as AUDP with a good clipping norm", as_good_as_audp),
-    (5, False, "AUDP loses accuracy with too small a clipping norm", partial(bad_bound, bad=0.2, least=CLOSE)),
-    (5, False, "AUDP loses accuracy with too large a clipping norm", partial(bad_bound, bad=15, least=0.0)),
-    (7, False, "The asynchronous algorithms need more iterations the more servers there are", more_servers),
-    (7, False, "CSGD needs the fewest iterations", fewest_on_one_machine),
-    (7, False, "MAPA needs one to two orders fewer iterations than AUDP at K = 10 and 100", saves_against_audp),
-    (7, False, "MAPA needs about two orders fewer iterations than ASGD at K = 100 and 1,000", saves_against_asgd),
-    (8, False, "On a testbed MAPA is more accurate than AUDP in all cases", on_the_testbed),
-    (8, False, "With many servers MAPA is more accurate than ASGD", beyond_asgd_on_the_testbed),
-    (8, False, "MAPA and AUDP are almost as accurate as CSGD for the CNN", near_csgd),
-    (9, False, "σ does not matter", partial(no_matter, name="σ")),
-    (9, False, "δ does not matter", partial(no_matter, name="δ")),
-    (9, False, "Larger b is faster at first", partial(rises, name="b", updates=BETWEEN[0])),
-    (9, False, "Smaller L is faster at first", partial(rises, name="L", updates=BETWEEN[0], falling=True)),
-    (9, False, "b does not matter in the end", partial(no_matter, name="b")),
-    (9, False, "L does not matter in the end", partial(no_matter, name="L")),
-    (9, False, "ε matters", matters),
+    (6, True, "LR: MAPA is more accurate than AUDP at small ε", lambda runs: claims.beats_audp(runs, "LR")),
+    (6, False, "SVM: MAPA is more accurate than AUDP at small ε", lambda runs: claims.beats_audp(runs, "SVM")),
+    (6, False, "CNN: MAPA is more accurate than AUDP at small ε", lambda runs: claims.beats_audp(runs, "CNN")),
+    (6, False, "MAPA is more accurate than AUDP in all sub-figures, at every ε", claims.beats_audp_everywhere),
+    (6, False, "MAPA's lead over AUDP reaches 20 % in panel (c)", partial(claims.leads_by, panel="c")),
+    (6, False, "MAPA's lead over AUDP reaches 100 % in panel (f)", partial(claims.leads_by, panel="f")),
+    (6, False, "MAPA's lead over AUDP is larger at small ε", claims.leads_most_at_small_epsilon),
+    (6, False, "MAPA's accuracy grows with ε", claims.mapa_grows),
+    (6, False, "AUDP's accuracy grows with ε", claims.audp_grows),
+    (6, False, "MAPA comes close to ASGD as ε grows, in all sub-figures", claims.near_asgd),
+    (6, False, "For LR, MAPA is even more accurate than ASGD", claims.beyond_asgd),
+    (5, True, "MAPA ends alike whatever clipping norm it begins with", claims.insensitive),
+    (5, False, "MAPA ends about as accurate as AUDP with a good clipping norm", claims.as_good_as_audp),
+    (5, False, "AUDP loses accuracy with too small a clipping norm", partial(claims.bad_bound, bad=0.2, least=CLOSE)),
+    (5, False, "AUDP loses accuracy with too large a clipping norm", partial(claims.bad_bound, bad=15, least=0.0)),
+    (7, False, "The asynchronous algorithms need more iterations the more servers there are", claims.more_servers),
+    (7, False, "CSGD needs the fewest iterations", claims.fewest_on_one_machine),
+    (7, False, "MAPA needs one to two orders fewer iterations than AUDP at K = 10 and 100", claims.saves_against_audp),
+    (
+        7,
+        False,
+        "MAPA needs about two orders fewer iterations than ASGD at K = 100 and 1,000",
+        claims.saves_against_asgd,
+    ),
+    (8, False, "On a testbed MAPA is more accurate than AUDP in all cases", claims.on_the_testbed),
+    (8, False, "With many servers MAPA is more accurate than ASGD", claims.beyond_asgd_on_the_testbed),
+    (8, False, "MAPA and AUDP are almost as accurate as CSGD for the CNN", claims.near_csgd),
+    (9, False, "σ does not matter", partial(claims.no_matter, name="σ")),
+    (9, False, "δ does not matter", partial(claims.no_matter, name="δ")),
+    (9, False, "Larger b is faster at first", partial(claims.rises, name="b", updates=BETWEEN[0])),
+    (9, False, "Smaller L is faster at first", partial(claims.rises, name="L", updates=BETWEEN[0], falling=True)),
+    (9, False, "b does not matter in the end", partial(claims.no_matter, name="b")),
+    (9, False, "L does not matter in the end", partial(claims.no_matter, name="L")),
+    (9, False, "ε matters", claims.matters),
     (
         9,
         False,
         "A larger reduction ratio, a smaller θ, ends less accurate",
-        partial(rises, name="θ", updates=BETWEEN[-1]),
+        partial(claims.rises, name="θ", updates=BETWEEN[-1]),
     ),
 )
 _FIGURES = {6: "accuracy", 5: "gradient-norms", 7: "convergence", 8: "testbed", 9: "parameters"}
 _INSTEAD = dict.fromkeys((8, 9), "a simulated world for the testbed")
 _SHORT: dict[Callable[[Runs], Iterator[Reading]], str] = {
-    near_csgd: "runs as long as the paper's: the text does not say how many updates they had, and accuracies still "
-    f"rise after {BETWEEN[-1]:,}"
+    claims.near_csgd: "runs as long as the paper's: the text does not say how many updates they had, and accuracies "
+    f"still rise after {BETWEEN[-1]:,}"
 }
 
 PAPER = Paper(
@@ -101,15 +71,15 @@ PAPER = Paper(
     minutes=(2, 37),
     experiments=experiments,
     numbers=(
-        epsilon_numbers,
-        lead_numbers,
-        norm_numbers,
-        convergence_numbers,
-        saving_numbers,
-        network_numbers,
-        joining_numbers,
-        inversion_numbers,
-        private_numbers,
+        claims.epsilon_numbers,
+        claims.lead_numbers,
+        claims.norm_numbers,
+        claims.convergence_numbers,
+        claims.saving_numbers,
+        claims.network_numbers,
+        claims.joining_numbers,
+        claims.inversion_numbers,
+        claims.private_numbers,
     ),
     claims=(
         *(
@@ -124,18 +94,18 @@ PAPER = Paper(
             for number, headline, text, check in _CLAIMS
         ),
         PaperClaim(
-            "Images inferred from a gradient are blurred at ε = 0.01, and some are seen at 1 (Figure 4).", blurs
+            "Images inferred from a gradient are blurred at ε = 0.01, and some are seen at 1 (Figure 4).", claims.blurs
         ),
-        PaperClaim("New servers can join, and begin with the model of that time (section 3.1).", join),
-        PaperClaim("What a server sends in an iteration is ε-differentially private.", private),
-        PaperClaim("MAPA keeps the model useful with that privacy.", useful_and_private),
+        PaperClaim("New servers can join, and begin with the model of that time (section 3.1).", claims.join),
+        PaperClaim("What a server sends in an iteration is ε-differentially private.", claims.private),
+        PaperClaim("MAPA keeps the model useful with that privacy.", claims.useful_and_private),
     ),
     figures={
-        "accuracy": ("Figure 6: accuracy over ε, σ = 5", draw_accuracy),
-        "gradient-norms": ("Figure 5: norms of clipped gradients over updates", draw_norms),
-        "convergence": ("Figure 7: updates to converge over the number of edge servers", draw_convergence),
-        "testbed": ("Figure 8: accuracy over updates on a simulated testbed", draw_testbed),
-        "parameters": ("Figure 9: MAPA's accuracy over updates, one parameter changed", draw_parameters),
+        "accuracy": ("Figure 6: accuracy over ε, σ = 5", figures.draw_accuracy),
+        "gradient-norms": ("Figure 5: norms of clipped gradients over updates", figures.draw_norms),
+        "convergence": ("Figure 7: updates to converge over the number of edge servers", figures.draw_convergence),
+        "testbed": ("Figure 8: accuracy over updates on a simulated testbed", figures.draw_testbed),
+        "parameters": ("Figure 9: MAPA's accuracy over updates, one parameter changed", figures.draw_parameters),
     },
     deviations=(
         "The paper prints curves and hardly a number: leads of 20 % and 100 %, and orders of magnitude in Figure 7.",

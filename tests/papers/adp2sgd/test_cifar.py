@@ -44,6 +44,6 @@ def test_the_option_selects_the_study(simfl_, tmp_path, monkeypatch):
     (tmp_path / "cifar10").mkdir()
     for arguments in (["adp2sgd", "--cifar"], ["--cifar"]):
         code, out, _ = simfl_("reproduce", *arguments, "--quick", "--dry-run")
-        assert (code, out) == (0, "adp2sgd-cifar: 4 runs, about 2 minutes on two cores\n")
+        assert (code, out) == (0, "adp2sgd-cifar: 4 runs, about 12 minutes on two cores\n")
     err = simfl_.refused("reproduce", "mapa", "--cifar")
     assert "found 'mapa-cifar'" in err
