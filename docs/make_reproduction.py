@@ -172,7 +172,7 @@ INTRODUCTION = f"""\
 
 After this page you know what holds of the headlines of five papers, and by how much. "Nearest to the paper" is the
 choice of open settings nearest to its text, and "elsewhere" are other choices. "Or" stands between two equally near.
-[Rules](#how-a-claim-is-judged) are below, [other studies](reproduction-others.md) on a page.
+See [rules](#how-a-claim-is-judged) and [other studies](reproduction-others.md).
 """
 RULES = f"""\
 ## How a claim is judged
@@ -185,19 +185,20 @@ contains the bar. One interval of forty misses on one side: one of dozens of rea
 
 {POWERED}
 Seeds were added up to 200 s of one core a claim. Above that are MAPA's Figure 9 (640 s for L, 1,220 for b, 1,440 for
-δ), Proactive DP's headline (240 s) and Deep-Q's (at least 280 s a reading), also in Figures 5 and 6.
+δ), Proactive DP's headline (240 s) and Deep-Q's (at least 280 s a reading), also in Figures 5 and 6. Not yet run are
+Figures 6 and 11 of asynchronous FL, Table II, and users' claims.
 
 ```sh
 simfl reproduce adp2sgd --quick   # minutes: fewer settings and seeds
 simfl reproduce adp2sgd           # what these pages show
-simfl reproduce mapa --only 'Figure 9, (default|L)' --seeds 10   # a part, with more seeds
+simfl reproduce mapa --only 'Figure 9, (default|L)' --seeds 10   # a part
 ```
 
 The page of a paper has the verdict on every claim with the number of readings, and one reading of each result: the one
 nearest to the paper, if there is one. "…" stands for more measurements. The CSV files at its end have all.
 [`results/README.md`](../results/README.md) explains them, and names tables older than the code.
 
-Studies read MNIST and sets of LIBSVM from `SIMFL_DATA` (`simfl data fetch` downloads them).
+Data lie in the folder `SIMFL_DATA` (`simfl data fetch`).
 """
 
 

@@ -177,7 +177,7 @@ def covtype_is_there() -> bool:
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return the experiments; the quick form has Table 3 and the headlines, of convex problems with the sum."""
+    """Return the experiments; the quick form has the headlines and some of Table 3."""
     w8a, roles = [(W8A_STRONGLY,), (W8A_PLAIN,)], (GROWN, SIXTEEN, *SMALL_STEPS, AS_MANY)
     even, ways = ((SUM, EVEN, WITH), (SUM, EVEN, WITHOUT)), ((SUM,), (MEAN,))
     if quick:

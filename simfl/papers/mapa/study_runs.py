@@ -130,7 +130,7 @@ AHEAD = 1.1
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return the experiments; the quick form has the headlines' alone, of two-way LR on USPS at one σ."""
+    """Return the experiments; the quick form has the headlines', of even or odd."""
     code, default = SIGMAS
     usps = [task for task in TASKS if task.choice and task.data == "USPS" and task != PARITY]
     if quick:
