@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from simfl.accounts.events import dp_event
     from simfl.assembly.assemble import prepare
     from simfl.attacks.audit import audit
+    from simfl.data.items import from_dataset
     from simfl.models.libraries import from_equinox, from_flax, from_haiku
     from simfl.models.pytorch import from_torch, to_torch
     from simfl.plots import plot, thumbnail
@@ -43,13 +44,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DataError", "Run", "RunError", "Scenario", "ScenarioError", "SimflError", "__version__", "audit", "compare",
-    "dp_event", "evaluate", "from_equinox", "from_flax", "from_haiku", "from_torch", "load", "play", "plot", "predict",
-    "prepare", "read", "report", "resume", "run", "sweep", "thumbnail", "to_torch",
+    "dp_event", "evaluate", "from_dataset", "from_equinox", "from_flax", "from_haiku", "from_torch", "load", "play",
+    "plot", "predict", "prepare", "read", "report", "resume", "run", "sweep", "thumbnail", "to_torch",
 ]  # fmt: skip
 
 _NAMES_BY_MODULE = {
     "simfl.accounts.events": ("dp_event",),
     "simfl.attacks.audit": ("audit",),
+    "simfl.data.items": ("from_dataset",),
     "simfl.models.libraries": ("from_equinox", "from_flax", "from_haiku"),
     "simfl.models.pytorch": ("from_torch", "to_torch"),
     "simfl.plots": ("plot", "thumbnail"),

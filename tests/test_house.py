@@ -72,7 +72,7 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1208,
+    "": 1210,
     "accounts": 3613,
     "algorithms": 10077,
     "assembly": 4289,
@@ -80,7 +80,7 @@ WEIGHTS = {
     "bench": 1505,
     "cli": 1465,
     "compression": 790,
-    "data": 3804,
+    "data": 3893,
     "downloads": 513,
     "live": 2539,
     "models": 3525,
@@ -97,7 +97,7 @@ WEIGHTS = {
     "tape": 5383,
     "world": 5376,
 }
-MOST_LINES = {"core": 58229, "all": 91859, "tests": 63141}
+MOST_LINES = {"core": 58320, "all": 91950, "tests": 63223}
 
 
 @dataclass(frozen=True)
