@@ -261,7 +261,7 @@ def _which(net: Any, names: Sequence[str], trained: Sequence[str] | None, name: 
 
 
 def _output(value: Any, output: str | int | None, name: str) -> Any:
-    """Return the outputs [b, ...]: those of `output`, `logits` of transformers, the first of several."""
+    """Return the part `output` of a call, or `logits`, or the first of several."""
     parts = value
     if output is not None:
         try:
