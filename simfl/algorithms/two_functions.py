@@ -73,7 +73,7 @@ class RoundAlgorithm(ServerAlgorithm):
         """Return the model that a client sends back; take `data.steps` gradients."""
 
     def aggregate(self, model: Model, updates: Sequence[ClientUpdate]) -> Model:
-        """Return the server's next model; `updates` are in the order of clients, at least one."""
+        """Return the server's next model; `updates`, at least one, are by client."""
         total = sum(update.examples for update in updates)
         return self.tape.combine(*((update.examples / total, update.model) for update in updates))
 

@@ -1,4 +1,7 @@
-"""Data from sets that give one item at a time: PyTorch's, torchvision's, and partitions of flwr-datasets."""
+"""Data from sets that give one item at a time.
+
+Such are those of PyTorch and torchvision, and partitions of flwr-datasets.
+"""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def _show(shapes: Mapping[str, tuple[int, ...]], most: int = 6) -> str:
 
 
 def gradients_at_a_time(size: int) -> int:
-    """Return the number of per-example gradients [size] computed together; see `GRADIENTS_BYTES`."""
+    """Return the number of per-example gradients [size] computed together."""
     return max(1, GRADIENTS_BYTES // (4 * size))
 
 

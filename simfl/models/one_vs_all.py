@@ -40,7 +40,7 @@ class OneVsAll(AbstractModel):
 
     @property
     def task_models(self) -> tuple[Logistic, ...]:
-        """The binary models of the classes, each with labels 1 for its class and 0 otherwise."""
+        """The binary models of the classes, each with label 1 for its class."""
         task = Logistic(input_shape=self.input_shape, num_classes=2, l2=self.l2, intercept=self.intercept)
         return (task,) * self.num_classes
 

@@ -66,7 +66,7 @@ ACCOUNTS = ("releases", "uses")
 
 
 class RunFiles:
-    """The files of a run, each read on first use: scenario, manifest, tables and models."""
+    """The files of a run, read on first use: scenario, manifest, tables, models."""
 
     def __init__(self, folder: Path, given: Mapping[str, Any] | None = None) -> None:
         self.folder = Path(folder)

@@ -128,7 +128,7 @@ class AlgorithmConfig(Config):
 
     @property
     def follows_topology(self) -> bool:
-        """Whether clients talk to their neighbors in `topology`; some have other graphs, too."""
+        """Whether clients talk to their neighbors in `topology`."""
         return self.uses.graph != "none" and getattr(self, "graph", "topology") == "topology"
 
     @property
