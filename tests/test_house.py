@@ -97,7 +97,7 @@ WEIGHTS = {
     "tape": 5383,
     "world": 5376,
 }
-MOST_LINES = {"core": 58323, "all": 91953, "tests": 63223}
+MOST_LINES = {"core": 58323, "all": 91953, "tests": 63226}
 
 
 @dataclass(frozen=True)

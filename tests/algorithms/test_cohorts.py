@@ -265,7 +265,7 @@ def test_other_algorithms_and_their_own_noise_are_refused_in_one_line():
         from_mapping({**given, "algorithm": {**given["algorithm"], "noise": "server"}})
     with pytest.raises(ScenarioError, match=r"privacy\.cohorts: expected 'algorithm' with 'fedbuff', found 'poisson'"):
         from_mapping({**given, "privacy": {**given["privacy"], "cohorts": "poisson"}})
-    for kind in ("sync_sgd", "adpsgd", "ca2fl", "fadas", "ace", "halos"):
+    for kind in ("sync_sgd", "adpsgd", "ca2fl", "ace", "halos"):
         with pytest.raises(ScenarioError, match=rf"privacy: expected another mechanism with '{kind}'"):
             from_mapping({**given, "algorithm": {"kind": kind}})
 

@@ -67,7 +67,7 @@ def test_partitions_are_clients() -> None:
     scenario = {"data": {"partition": "natural"}, "clients": {"count": 3}, "model": "softmax",
                 "algorithm": {"kind": "fedavg", "batch_size": 2}, "stop": {"updates": 3}}  # fmt: skip
     setup = simfl.prepare(scenario, data={**data, "x_test": data["x"], "y_test": data["y"]})
-    assert [set(setup.dataset.train_y[setup.shares.of(client)]) for client in range(3)] == [{2}, {1}, {0}]
+    assert [set(setup.dataset.train_y[setup.partition.of(client)]) for client in range(3)] == [{2}, {1}, {0}]
 
 
 @pytest.mark.parametrize(("items", "options", "message"), [

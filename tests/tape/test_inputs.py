@@ -1,5 +1,7 @@
 """Integers are stored on the device as they are, and converted there to the same bits as on the host."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,6 +69,7 @@ def test_a_batch_is_converted_after_it_is_gathered():
         "table": jnp.array([2, 0, 1]),
         "offsets": jnp.array([0, 1]),
     }
-    x, y = kernels.examples_of(data, jnp.int32(1), jnp.array([1, 0]), 1)
+    operation, zero = SimpleNamespace(tasks=1, augment=None), jnp.int32(0)
+    x, y = kernels.examples_of(data, operation, jnp.int32(1), zero, zero, jnp.array([1, 0]))
     np.testing.assert_array_equal(x, np.float32([[102], [51]]) / np.float32(255))
     assert y.tolist() == [1, 0]
