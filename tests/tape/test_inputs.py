@@ -70,6 +70,6 @@ def test_a_batch_is_converted_after_it_is_gathered():
         "offsets": jnp.array([0, 1]),
     }
     operation, zero = SimpleNamespace(tasks=1, augment=None), jnp.int32(0)
-    x, y = kernels.examples_of(data, operation, jnp.int32(1), zero, zero, jnp.array([1, 0]))
+    x, y = kernels.examples_of(operation, data, jnp.int32(1), zero, zero, jnp.array([1, 0]))
     np.testing.assert_array_equal(x, np.float32([[102], [51]]) / np.float32(255))
     assert y.tolist() == [1, 0]
