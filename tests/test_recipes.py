@@ -235,8 +235,8 @@ class GaussianUpdate(_MultipliedGaussian):''',
         ),
         (
             "simfl/scenario/privacy.py",
-            "    | GaussianUpdate\n",
-            "    | SpareGaussian\n    | GaussianUpdate\n",
+            "CORE = Gaussian | GaussianUpdate",
+            "CORE = Gaussian | SpareGaussian | GaussianUpdate",
         ),
     ),
 )
@@ -286,7 +286,7 @@ LOADER = Loader("clouds", "synthetic: two clouds of points in the plane", load_c
 
 class QuadraticData(SyntheticData):''',
         ),
-        ("simfl/scenario/data.py", "CORE = Digits", "CORE = Clouds | Digits"),
+        ("simfl/scenario/data.py", "CORE = (\n    Digits\n", "CORE = (\n    Clouds\n    | Digits\n"),
     ),
 )
 
