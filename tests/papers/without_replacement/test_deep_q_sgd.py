@@ -155,7 +155,7 @@ def test_deciding_early_changes_nothing(monkeypatch):
     problem = make_task_problem()
     together = Events(KIND, problem, world=rough_world(), **SMALL)
     calls = []
-    original = type(together.algorithm)._decide_all
+    original = DeepQSGD._decide_all
 
     def one_by_one(self):
         ready = self._ready
@@ -165,14 +165,14 @@ def test_deciding_early_changes_nothing(monkeypatch):
         self._ready = [pair for pair in ready if pair != wanted]
         calls.append(wanted)
 
-    decide = type(together.algorithm).decide
+    decide = DeepQSGD.decide
 
     def asking(self, pair):
         self.asked = pair
         return decide(self, pair)
 
-    monkeypatch.setattr(type(together.algorithm), "_decide_all", one_by_one)
-    monkeypatch.setattr(type(together.algorithm), "decide", asking)
+    monkeypatch.setattr(DeepQSGD, "_decide_all", one_by_one)
+    monkeypatch.setattr(DeepQSGD, "decide", asking)
     apart = Events(KIND, problem, world=rough_world(), **SMALL)
     assert len(calls) == 40 * TASKS
     assert together.events == apart.events
