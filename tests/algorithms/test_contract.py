@@ -366,7 +366,7 @@ def test_batch_sizes_and_devices_do_not_depend_on_the_algorithm(kind, options):
 
 @every
 def test_an_unknown_option_is_refused(kind, options):
-    with pytest.raises(TypeError, match=r"keyword argument.*'speling'|'speling'.*keyword argument"):
+    with pytest.raises(TypeError, match="keyword argument"):
         run_without_numbers(kind, make_world(4), updates=1, speling=1, **options)
 
 
