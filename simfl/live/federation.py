@@ -78,10 +78,10 @@ def hours_of(entries: list[Entry], names: list[str]) -> str:
 
 def devices_of(devices: list[Device]) -> str:
     """Return devices as a table for `clients.devices`."""
-    lines = [f"{name},{seconds:.6g},{8e-6 * rate:.6g} Mbit/s" for name, seconds, rate in devices]
-    return "\n".join(
-        ["name,seconds_per_example,uplink,downlink", *(f"{line},{line.split(',')[2]}" for line in lines), ""]
-    )
+    rates = [f"{8e-6 * device.rate:.6g} Mbit/s" for device in devices]
+    pairs = zip(devices, rates, strict=True)
+    lines = [f"{device.name},{device.seconds_per_example:.6g},{rate},{rate}" for device, rate in pairs]
+    return "\n".join(["name,seconds_per_example,uplink,downlink", *lines, ""])
 
 
 def beside(out: Path, word: str) -> Path:

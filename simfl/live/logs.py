@@ -62,12 +62,8 @@ def read_log(path: Path, message_bytes: int) -> list[Entry] | list[Device]:
         files = sorted(path.rglob("log.txt"))
         if not files:
             raise DataError(f"--from: {path}: expected log.txt of NVFlare's clients in this folder, found none")
-        return [entry for file in files for entry in _nvflare(file.read_text(encoding="utf-8"))]
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise DataError(f"--from: {path}: expected a CSV file, or a log of a federation: {reason}") from None
+        return [entry for file in files for entry in _nvflare(_text(file))]
+    text = _text(path)
     if text.lstrip().startswith("{"):
         entries = _json(path, text, message_bytes)
     else:
@@ -75,6 +71,14 @@ def read_log(path: Path, message_bytes: int) -> list[Entry] | list[Device]:
     if not entries:
         raise DataError(f"--from: {path}: expected at least one line about a client, found none")
     return entries
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise DataError(f"--from: {path}: expected a CSV file, or a log of a federation: {reason}") from None
 
 
 # -- CSV -------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 #: What is in SimPy's heap: time, priority, number, event.
 Entry = tuple[float, int, int, Any]
 
-#: With more events than this in the heap, later ones leave it. About so many enter it together.
+#: With more events than this in the heap, later ones leave it. About this number enters it together.
 MOST_IN_HEAP, LEAST_IN_HEAP = 4096, 256
 #: The last slot of virtual time; it has no end.
 LAST_SLOT = 2**62

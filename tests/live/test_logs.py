@@ -63,6 +63,9 @@ def test_an_invalid_log_is_an_error_of_one_line(tmp_path, text, problem):
 def test_a_folder_without_logs_and_a_log_without_computations_are_errors(tmp_path, simfl_):
     with pytest.raises(DataError, match=r"expected log\.txt of NVFlare's clients in this folder, found none$"):
         read_log(tmp_path, MODEL_BYTES)
+    (tmp_path / "log.txt").write_bytes(b"\xff")
+    with pytest.raises(DataError, match=r"log\.txt: expected a CSV file, or a log of a federation: 'utf-8' codec"):
+        read_log(tmp_path, MODEL_BYTES)
     (tmp_path / "a.yaml").write_text("algorithm: {kind: fedavg}\n")
     (tmp_path / "log.csv").write_text(HEADER + "0,upload,1,2,10,\n")
     code, _, error = simfl_("calibrate", "a.yaml", "--from", "log.csv")

@@ -15,7 +15,6 @@ from simfl.scenario.own_code import in_one_line, load
 from simfl.scenario.seams import Uses
 from simfl.scenario.sections import checked
 
-_BASE = "simfl.algorithms.two_functions"
 _CATALOGUE = "simfl.scenario.catalogues:Algorithm"
 
 
@@ -67,9 +66,7 @@ class ExternalAlgorithm(AlgorithmConfig, OwnCode):
 def _declared(algorithm: type) -> dict[str, Any]:
     """Return a user's arguments with types that say what they take, such as `Count`."""
     declared: dict[str, Any] = {}
-    # Those of simfl's algorithms are in their sections, but for a base that has none.
-    own = [one for one in algorithm.__mro__ if one.__module__ == _BASE or not one.__module__.startswith("simfl.")]
-    for owner in own:
+    for owner in algorithm.__mro__[:-1]:  # simfl's algorithms have such types in their sections only
         for method in {"set_up", "__init__"} & {*vars(owner)}:
             for name, hint in get_type_hints(vars(owner)[method], include_extras=True).items():
                 if _has_range(hint):
