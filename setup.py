@@ -13,6 +13,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -95,13 +96,15 @@ def extensions(reason: str) -> list[Extension]:
 
 
 class BuildPython(build_py):
-    """Keeps beside the sources what was compiled, or why nothing was: `simfl.compiled` reads it."""
+    """Keeps beside the sources the scenarios (`simfl.shipped`), and what was compiled or why nothing was."""
 
     def run(self) -> None:
-        """Copy the sources, and say of what the extensions are made."""
+        """Copy the sources and the scenarios, and say of what the extensions are made."""
         super().run()
         if self.editable_mode:
             return
+        unread = shutil.ignore_patterns("__pycache__", ".*")
+        shutil.copytree("scenarios", Path(self.build_lib, "simfl", "scenarios"), ignore=unread, dirs_exist_ok=True)
         compiled = HOT if self.distribution.ext_modules else ()
         sources = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in compiled}
         listing = {"sources": sources, "reason": REASON}

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("simfl", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("simfl", "scenarios", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 PLACE = ROOT / "build" / "compiled"
 #: Of child processes. XLA's programs are the same for both packages and run for milliseconds: they are not optimized.
 ENVIRONMENT = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}

@@ -121,7 +121,8 @@ def test_a_wheel_is_built_without_mypy(monkeypatch, capsys):
 def test_a_source_install_that_does_not_compile_says_why(tmp_path):
     """As `pip install .` does, without a package index: into a folder. `make compiled` builds one that compiles."""
     copy, target = tmp_path / "copy", tmp_path / "target"
-    shutil.copytree(ROOT / "simfl", copy / "simfl", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("simfl", "scenarios"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
@@ -134,3 +135,8 @@ def test_a_source_install_that_does_not_compile_says_why(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, env=found, capture_output=True, text=True, check=True
     )
     assert ran.stdout.strip().split(", ", 1)[1] == "not compiled (SIMFL_COMPILE=0)"
+    command = [sys.executable, "-m", "simfl", "validate", "demo/adpsgd", "devices/phones"]
+    subprocess.run(command, cwd=tmp_path, env=found, check=True)  # with its scenarios and their files, without a clone
+    assert {path.name for path in (target / "simfl" / "scenarios").iterdir()} == {
+        path.name for path in (ROOT / "scenarios").iterdir() if path.name != "__pycache__"
+    }

@@ -23,7 +23,7 @@ FRONT = {"__init__", "__main__"}
 
 #: Rooms that read tables and import no room that writes them.
 OF_TABLES = ("records", "plots", "reports")
-BELOW_TABLES = ("errors", "version", "streams", "each", "plugins", "catalogue", "scenario")
+BELOW_TABLES = ("errors", "version", "shipped", "streams", "each", "plugins", "catalogue", "scenario")
 
 #: Rooms that come in through `simfl.plugins`.
 ATTACHED = ("papers", "bench", "live", "accounts", "attacks", "reports", "reproduction", "downloads")
@@ -72,15 +72,15 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1210,
+    "": 1239,
     "accounts": 3613,
     "algorithms": 10077,
-    "assembly": 4289,
+    "assembly": 4290,
     "attacks": 4760,
     "bench": 1505,
     "cli": 1465,
     "compression": 790,
-    "data": 3896,
+    "data": 3897,
     "downloads": 513,
     "live": 2543,
     "models": 3525,
@@ -89,15 +89,15 @@ WEIGHTS = {
     "privacy": 4629,
     "records": 3294,
     "reports": 2216,
-    "reproduction": 1367,
+    "reproduction": 1368,
     "robust": 946,
     "runs": 2361,
-    "scenario": 8838,
+    "scenario": 8842,
     "studies": 998,
     "tape": 5383,
-    "world": 5376,
+    "world": 5377,
 }
-MOST_LINES = {"core": 58320, "all": 91954, "tests": 63229}
+MOST_LINES = {"core": 58356, "all": 91991, "tests": 63289}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl import shipped
 from simfl.data.csv_rows import rows_of
 from simfl.data.files import is_endless
 from simfl.errors import DataError, nearest
@@ -25,7 +26,7 @@ def read_text(path: Path, where: str, expected: str) -> str:
     if is_endless(path):
         raise DataError(f"{where}: expected {expected}, found a device or a pipe: {path}")
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return shipped.path_of(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise DataError(f"{where}: found no file {path}, expected {expected}") from None
     except (OSError, ValueError) as error:

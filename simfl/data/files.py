@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from simfl import shipped
 from simfl.data.base import MEMORY_LIMIT_BYTES
 from simfl.errors import DataError
 
@@ -89,7 +90,7 @@ def candidates(path: str | Path, root: Path | None, *folders: str) -> list[Path]
     A bare name (`a9a`) is searched in the `folders` of `root`, the folder of data sets, first; a path with a folder in
     it (`./mine/a9a`) is taken as written first.
     """
-    relative = Path(path).expanduser()
+    relative = shipped.path_of(Path(path).expanduser())
     if relative.is_absolute():
         return [relative]
     below = [] if root is None else [*(root / folder / relative for folder in folders), root / relative]

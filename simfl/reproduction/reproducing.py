@@ -17,6 +17,7 @@ from simfl.reproduction.papers import Experiment, Paper, Runs
 from simfl.reproduction.reading import Reproduction, argument_of
 from simfl.scenario import load
 from simfl.scenario.study import PlannedRun, Study, StudyPlan
+from simfl.shipped import scenarios
 from simfl.studies import Report, sweep
 
 #: The papers that can be reproduced, with a line about each.
@@ -45,7 +46,7 @@ def scenarios_folder(named: Path | None = None, paper: Paper | None = None) -> P
     """Return the folder of a paper's scenarios: `named`, the paper's, or the clone's."""
     if named is None and paper is not None and paper.scenarios is not None:
         return paper.scenarios
-    places = [named] if named is not None else [Path(__file__).parents[2] / "scenarios", Path("scenarios")]
+    places = [named] if named is not None else [scenarios(), Path("scenarios")]
     for place in places:
         if (place / "adp2sgd").is_dir():
             return place

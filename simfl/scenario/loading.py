@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path as FilePath
 from typing import Any
 
+from simfl import shipped
 from simfl.errors import ScenarioError, to_path
 from simfl.scenario.overrides import apply_override, parse_override
 from simfl.scenario.problems import Problem, show, suggestion
@@ -27,7 +28,7 @@ def load(path: str | PathLike[str] | Mapping[str, Any], overrides: Iterable[str]
     """
     if isinstance(path, Mapping):
         return from_mapping(path, overrides=overrides)
-    file = to_path(path, "the path of a scenario, or a mapping of what would stand in it")
+    file = shipped.path_of(to_path(path, "the path of a scenario, or a mapping of what would stand in it"), short=True)
     return _load_text(file_text(file), str(path), file.stem, overrides)
 
 
@@ -50,7 +51,8 @@ def content_of(path: str | PathLike[str]) -> dict[str, Any]:
     Raises:
         ScenarioError: it cannot be read, or is not a scenario.
     """
-    content: dict[str, Any] = _document(file_text(to_path(path, "the path of a scenario")), str(path)).content
+    file = shipped.path_of(to_path(path, "the path of a scenario"), short=True)
+    content: dict[str, Any] = _document(file_text(file), str(path)).content
     return content
 
 

@@ -23,6 +23,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
+from simfl import shipped
 from simfl.errors import ScenarioError, to_path
 from simfl.scenario.errors import first_lines, lines, problems_of
 from simfl.scenario.fields import DISCRIMINATORS, Config, Count, Share, Text, Within, option
@@ -273,7 +274,8 @@ def load_study(
         case Mapping():
             document = Document(dict(path), {})
         case _:
-            file = to_path(path, "the path of a study, or a mapping of what would stand in it")
+            named = to_path(path, "the path of a study, or a mapping of what would stand in it")
+            file = shipped.path_of(named, short=True)
             document = read(file_text(file, "study"), str(path))
             instead = f"run it with 'simfl run {file}', or write a study with base: {file.name}"
     if not isinstance(document.content, dict):

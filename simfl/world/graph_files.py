@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import networkx as nx
 
+from simfl import shipped
 from simfl.data.files import is_endless
 from simfl.errors import DataError, ScenarioError
 
@@ -321,7 +322,7 @@ def _text(path: str | Path, where: str = "topology.path") -> str:
     """Return the text of a file without a byte order mark."""
     _refuse_endless(path, where)
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        return shipped.path_of(Path(path)).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise _unreadable(path, error, where) from error
     except UnicodeDecodeError as error:
