@@ -65,6 +65,7 @@ NEEDED = {
     "reports": (),
     "attacks": ("papers",),
     "accounts": ("attacks", "papers"),
+    "studies": ("bench", "papers", "reproduction"),
     "reproduction": ("papers",),
     "downloads": (),
 }
@@ -106,7 +107,7 @@ def test_the_core_works_without_an_attached_room(room, tmp_path):
     out = python(tmp_path, "-c", COMMANDS, ";".join(commands))
     words = {"papers": "deep_q_sgd", "live": "simfl live", "bench": "simfl bench", "reports": "simfl report"}
     words |= {"attacks": "simfl privacy audit", "accounts": "simfl privacy check"}
-    words |= {"reproduction": "(simfl reproduce)", "downloads": "(simfl data)"}
+    words |= {"reproduction": "(simfl reproduce)", "downloads": "(simfl data)", "studies": "(simfl sweep)"}
     assert {name for name, word in words.items() if word not in out} == {*removed}
     assert ("report.html" in out) == ("reports" not in removed)
 

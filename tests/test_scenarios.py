@@ -12,10 +12,10 @@ import simfl
 from simfl.assembly.data import shared_data
 from simfl.scenario import loads
 from simfl.scenario.checks import KNOWN_OPTIMA
-from simfl.scenario.study import load_study
-from simfl.scenario.together import world_key
+from simfl.studies.plan import load_study
+from simfl.studies.worlds import world_key
 from tests.helpers import RunWithoutNumbers, optimized
-from tests.runs.test_together import alone, played, same, variants
+from tests.studies.test_together import alone, played, same, variants
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 PATHS = sorted(path for path in FOLDER.rglob("*.yaml") if path.parent.name != "studies")
@@ -88,7 +88,7 @@ def _at_once(scenario):
 
 #: The first scenario of each kind computes; the others run without numbers.
 COMPUTED = {_kinds(path): path for path in reversed(PATHS)}
-#: In groups, one of each model and of each mechanism computes: tests/runs/test_together.py has every algorithm.
+#: In groups, one of each model and of each mechanism computes: tests/studies/test_together.py has every algorithm.
 GROUPED = {kinds[part]: path for kinds, path in COMPUTED.items() if len(kinds) == 3 for part in (1, 2)}
 
 

@@ -8,7 +8,7 @@ import simfl
 from simfl import shipped
 from simfl.errors import ScenarioError
 from simfl.runs import runner
-from simfl.scenario.study import load_study
+from simfl.studies.plan import load_study
 
 ROOT = Path(__file__).parents[1]
 

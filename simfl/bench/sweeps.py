@@ -63,7 +63,7 @@ def measure(name: str, device: str | None = None, quick: bool = False) -> dict[s
     from simfl.assembly.data import shared_data
     from simfl.records import RunFolder
     from simfl.runs.runner import run
-    from simfl.runs.together import Group, groups_of
+    from simfl.studies.together import Group, groups_of
     from simfl.tape.executor import choose_device
 
     chosen = choose_device(device)

@@ -31,7 +31,6 @@ from simfl.cli.resume import resume
 from simfl.cli.run import run
 from simfl.cli.schema import schema
 from simfl.cli.shared import BAD_INPUT, INTERRUPTED, RUN_FAILED, Command, Group, help_of, say
-from simfl.cli.sweep import sweep
 from simfl.cli.validate import validate
 from simfl.errors import DataError, RunError, ScenarioError, nearest
 from simfl.runs import FEW_COLLECTIONS
@@ -45,9 +44,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _function in (run, resume, validate, list_, new, schema, evaluate, plot, sweep, compare):
+for _function in (run, resume, validate, list_, new, schema, evaluate, plot, compare):
     app.command(_function.__name__.rstrip("_"), cls=Command, help=help_of(_function))(_function)
 
+
+#: The first commands in help, also if a plugin brings them.
+FIRST = ("run", "resume", "validate", "list", "new", "schema", "evaluate", "plot", "sweep", "compare")
 
 #: Commands of earlier versions -> what to use.
 REMOVED = {"replay": "simfl sweep, which plays runs that differ in arithmetic alone together"}
@@ -66,6 +68,7 @@ def command() -> Any:
                 app.add_typer(added, name=words)
             else:
                 app.command(words, cls=Command, help=help_of(added))(added)
+    app.registered_commands.sort(key=lambda entry: [*FIRST, entry.name].index(entry.name))
     return typer.main.get_command(app)
 
 

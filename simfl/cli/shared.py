@@ -7,20 +7,15 @@ import inspect
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import typer
 from typer import Argument, Option
 from typer.core import TyperCommand, TyperGroup
 
-from simfl import signals
 from simfl.cli.completion import complete_override
 from simfl.errors import ScenarioError, printable
-
-if TYPE_CHECKING:
-    from simfl.records.sweeps import SweepRun
 
 RUN_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 DEVICES = ("cpu", "gpu")
@@ -59,7 +54,6 @@ Device = Annotated[
     str | None,
     Option("--device", metavar="cpu|gpu", callback=_check_device, help="Where to compute; JAX chooses by default."),
 ]
-Jobs = Annotated[int | None, Option("--jobs", "-j", help="Runs at a time; by default one per core.")]
 Results = Annotated[Path, Option("--out", help="Folder of all results.")]
 CheckpointEvery = Annotated[
     str,
@@ -170,18 +164,3 @@ def write_json(path: Path | None, value: Any) -> None:
     if path is None:
         return
     write_text(path, json.dumps(to_json(value), indent=2, ensure_ascii=False) + "\n", parents=True)
-
-
-def exit_after(runs: Iterable[SweepRun]) -> None:
-    """Report failed and missing runs of a study, and exit with their code."""
-    planned = list(runs)
-    failed = [run for run in planned if run.status == "failed"]
-    missing = sum(not run.finished for run in planned) - len(failed)
-    for run in failed:
-        say(f"{run.label}, seed {run.seeds}: failed: {run.reason}")
-    if failed:
-        say(f"{len(failed)} of {len(planned)} runs failed; the same command tries them again")
-        raise typer.Exit(RUN_FAILED)
-    if missing:
-        say(f"{missing} of {len(planned)} runs are missing; the same command continues with them")
-        raise typer.Exit(signals.exit_code())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import html
 import json
 import math
@@ -194,6 +195,11 @@ def _checked(sweep: Sweep) -> Sweep:
     if wrong is not None or not (target is None or 0 < target <= 1):
         raise ValueError(f"found {str(target if wrong is None else wrong)[:60]!r}")
     return sweep
+
+
+def run_key(digest: str, version: str) -> str:
+    """Return the key of a run of a resolved scenario under a version of simfl."""
+    return hashlib.sha256(f"{digest}:{version}".encode()).hexdigest()
 
 
 def is_sweep(folder: Path) -> bool:

@@ -30,13 +30,12 @@ from simfl.records import Run, RunFolder, read
 from simfl.records.display import show_count, show_share, show_time
 from simfl.records.results import UNFINISHED, clock_of
 from simfl.records.seeds import Seed, pair_of
-from simfl.records.sweeps import FINISHED, Group, Sweep, SweepRun, is_sweep, read_sweep
+from simfl.records.sweeps import FINISHED, Group, Sweep, SweepRun, is_sweep, read_sweep, run_key
 from simfl.reports.content import DASHES, Part, axis_labels, curves_of
 from simfl.reports.page import paler
 from simfl.reports.played import gather, head_of
 from simfl.reports.player import data_of, render
 from simfl.reports.template import asset, environment, hash_of
-from simfl.scenario.study import run_key
 
 ADDRESS = "127.0.0.1"
 #: Seconds between two questions of a page. They are further apart if an answer takes long: watching takes about this

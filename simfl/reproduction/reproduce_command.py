@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from simfl.cli.shared import Device, Jobs, Quiet, Results, exit_after
+from simfl.cli.shared import Device, Quiet, Results
 from simfl.errors import ScenarioError
+from simfl.studies.terminal import Jobs, exit_after, sweep_progress
 
 if TYPE_CHECKING:
     from simfl.reproduction.papers import Paper
@@ -39,7 +40,6 @@ def reproduce(
     Ctrl-C ends the current runs; the same command continues later.
     """
     from simfl.cli import screen
-    from simfl.cli.bars import sweep_progress
     from simfl.reproduction.reading import argument_of
     from simfl.reproduction.reproducing import PAPERS, find_paper, part_of, plan_of, scenarios_folder
     from simfl.reproduction.reproducing import reproduce as run_study

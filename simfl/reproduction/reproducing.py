@@ -16,9 +16,9 @@ from simfl.reproduction.pages import write
 from simfl.reproduction.papers import Experiment, Paper, Runs
 from simfl.reproduction.reading import Reproduction, argument_of
 from simfl.scenario import load
-from simfl.scenario.study import PlannedRun, Study, StudyPlan
 from simfl.shipped import scenarios
 from simfl.studies import Report, sweep
+from simfl.studies.plan import PlannedRun, Study, StudyPlan
 
 #: The papers that can be reproduced, with a line about each.
 PAPERS: Mapping[str, str] = Catalogue(

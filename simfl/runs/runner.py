@@ -130,9 +130,9 @@ def resume(
 class Simulation(Context):
     """One run. Evaluations, records and reports are delegated.
 
-    `run` goes through its parts: `enter`, `begin`, the events, `finish`, `settle` and `leave`. A group
-    (`simfl.runs.together`) does so for each of its runs. `every_s` is the host time between checkpoints, None for none;
-    `since` the checkpoint to continue from. The other arguments are those of `Context` and `run`.
+    `run` goes through its parts: `enter`, `begin`, the events, `finish`, `settle` and `leave`. A group of runs
+    (`simfl.studies.together`) does so for each. `every_s` is the host time between checkpoints, None for none; `since`
+    the checkpoint to continue from. The other arguments are those of `Context` and `run`.
     """
 
     def __init__(

@@ -112,7 +112,7 @@ SETTLED = _Settled()
 OF_CLIENTS = "at most clients.count"
 Settled = Annotated[T, SETTLED]
 ARITHMETIC = _Arithmetic()
-#: A sweep may play runs together that differ in such numbers (`simfl.scenario.together`).
+#: A sweep may play runs together that differ in such numbers (`simfl.studies.worlds`).
 Arithmetic = Annotated[T, ARITHMETIC]
 
 

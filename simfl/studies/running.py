@@ -25,17 +25,17 @@ from simfl.records import Manifest, RunFolder
 from simfl.records.folder import digest_of_file, flags
 from simfl.records.locks import HeldError, held
 from simfl.records.models import digest_parts, read_models
-from simfl.records.sweeps import FINISHED, Sweep, SweepRun
+from simfl.records.sweeps import FINISHED, Sweep, SweepRun, run_key
 from simfl.records.watching import bar
 from simfl.records.writer import STREAM
 from simfl.runs import CHECKPOINT_EVERY, programs
 from simfl.scenario import Scenario
 from simfl.scenario.fields import world_files
 from simfl.scenario.own_code import digests_of, has_objects, is_known, look_beside, modules_of
-from simfl.scenario.study import PlannedRun, StudyPlan, load_study, run_key
-from simfl.scenario.together import world_key
 from simfl.studies.engines import Engine, choose_engine
+from simfl.studies.plan import PlannedRun, StudyPlan, load_study
 from simfl.studies.tasks import RunOutcome, RunTask
+from simfl.studies.worlds import world_key
 from simfl.threads import one_thread
 from simfl.version import __version__
 

@@ -26,7 +26,7 @@ _stop: c_int | None = None  # shared with the parent: the signal that asks for a
 _alone = threading.Lock()
 _TEMPORARY = "simfl-run-"
 #: What every run imports.
-IMPORTS = ("simfl.assembly.assemble", "simfl.runs.runner", "simfl.runs.together", "jax.experimental.multihost_utils")
+IMPORTS = ("simfl.assembly.assemble", "simfl.runs.runner", "simfl.studies.together", "jax.experimental.multihost_utils")
 #: The most tasks that are played together.
 MOST_TOGETHER = 16
 _serving = contextlib.ExitStack()  # contexts that stay open for the life of the process
@@ -113,8 +113,8 @@ def _together(unit: Sequence[RunTask], outcomes: dict[int, RunOutcome]) -> None:
     from simfl.records import RunFolder
     from simfl.runs.checkpoint import fingerprint, read
     from simfl.runs.intervals import FILE
-    from simfl.runs.together import Group, groups_of
     from simfl.scenario import from_mapping
+    from simfl.studies.together import Group, groups_of
     from simfl.tape.executor import choose_device
 
     device = choose_device(unit[0].device)

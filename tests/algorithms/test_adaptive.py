@@ -15,9 +15,9 @@ from simfl.privacy.cohorts import CohortLedger, CohortPlan
 from simfl.privacy.noise import SAMPLERS
 from simfl.privacy.terms import Terms
 from simfl.reports.trace import write_trace
-from simfl.runs.together import groups_of
 from simfl.scenario import from_mapping
-from simfl.scenario.together import world_key
+from simfl.studies.together import groups_of
+from simfl.studies.worlds import world_key
 from simfl.tape.recording import NOISE_DRAWS
 from tests.algorithms.test_fedbuff import ETA, change
 from tests.helpers import Lab, lognormal, make_problem, make_world, run_algorithm

@@ -15,7 +15,7 @@ from simfl.privacy.releases import Releases
 from simfl.privacy.terms import Terms
 from tests.algorithms.test_accounts import GAUSSIAN, LAPLACE, UPDATE, cases, simulate
 from tests.algorithms.test_accounts import scenario as base
-from tests.runs.test_together import played
+from tests.studies.test_together import played
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 

@@ -7,7 +7,7 @@ import pytest
 from simfl.bench import sweeps
 from simfl.bench.cases import CASES, QUICK
 from simfl.bench.command import show_bench
-from simfl.scenario.together import world_key
+from simfl.studies.worlds import world_key
 
 
 def test_every_case_has_one_name():

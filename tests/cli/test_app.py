@@ -300,7 +300,7 @@ def test_speed_and_time_left_follow_recent_reports():
 def test_a_narrow_terminal_shows_bar_and_time_left(width):
     first, later = (Progress(t, int(40 * t), t, 0.875, t / 40, t, 40.0) for t in (10.0, 20.0))
     screen = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
-    with bars._bar(screen) as bar:
+    with bars.bar_on(screen) as bar:
         state = bars.describe(later, first, bars.room_of(screen, "demo-adpsgd"))
         bar.add_task("demo-adpsgd", total=1.0, completed=later.fraction, state=state)
     shown = screen.file.getvalue()

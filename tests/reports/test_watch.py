@@ -12,9 +12,9 @@ import pytest
 
 from simfl.errors import DataError, ScenarioError
 from simfl.records import Manifest, RunFolder
+from simfl.records.sweeps import run_key
 from simfl.reports import watch
 from simfl.reports.watch import serve
-from simfl.scenario.study import run_key
 from tests.chromium import a_tab, needs_browser
 from tests.reports.test_page import Page
 from tests.reports.test_player import unpack

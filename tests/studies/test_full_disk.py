@@ -12,8 +12,8 @@ import pytest
 
 from simfl.errors import RunError, ScenarioError
 from simfl.runs.evaluations import Evaluations
-from simfl.runs.together import Group
 from simfl.studies import sweep
+from simfl.studies.together import Group
 
 pytestmark = pytest.mark.usefixtures("without_numbers")
 

@@ -31,9 +31,9 @@ from simfl.runs.runner import run
 from simfl.scenario import from_mapping
 from simfl.scenario.own_code import load as load_own
 from simfl.scenario.own_code import look_beside
-from simfl.scenario.study import load_study
 from simfl.studies import running, sweep
 from simfl.studies.engines import Local
+from simfl.studies.plan import load_study
 from simfl.studies.running import LOCK, estimate, survey
 from simfl.studies.tasks import RunTask, _own_folder
 from tests.conftest import write_run

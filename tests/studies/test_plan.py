@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from simfl.errors import ScenarioError
+from simfl.records.sweeps import run_key
 from simfl.scenario import load, loads
-from simfl.scenario.study import load_study, run_key
 from simfl.scenario.syntax import write
+from simfl.studies.plan import load_study
 
 BASE = {"seed": 5, "algorithm": {"kind": "adpsgd", "batch_size": 8}, "clients": {"count": 4}, "stop": {"updates": 8}}
 

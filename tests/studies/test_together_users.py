@@ -11,13 +11,13 @@ from simfl.assembly.data import shared_data
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import read
 from simfl.runs.runner import resume
-from simfl.runs.together import Group, groups_of
 from simfl.scenario import from_mapping
-from simfl.scenario.together import world_key
 from simfl.studies import sweep
+from simfl.studies.together import Group, groups_of
+from simfl.studies.worlds import world_key
 from tests.fuzz_users import drawn
 from tests.runs.test_checkpoint import scenario
-from tests.runs.test_together import LEARNING, alone, changed, interrupted, played, same, same_as_whole
+from tests.studies.test_together import LEARNING, alone, changed, interrupted, played, same, same_as_whole
 
 FEDAVG = "{kind: fedavg, fraction: 0.5, weighting: uniform, batch_size: 8, local_steps: 2, step_size: 0.3}"
 FEDBUFF = "{kind: fedbuff, buffer_size: 3, batch_size: 8, local_steps: 2, step_size: 0.3}"
@@ -174,7 +174,7 @@ def test_a_group_is_given_up_if_one_run_ends_while_a_secure_sum_is_unmasked(tmp_
             groups[0].members[0].end("diverged", "for a test")
 
     monkeypatch.setattr(Answers, "settle", settle)
-    monkeypatch.setattr("tests.runs.test_together.Group", Kept)
+    monkeypatch.setattr("tests.studies.test_together.Group", Kept)
     results, _, refusals = played(scenarios, tmp_path)
     assert [str(refusal) for refusal in refusals] == [
         "a run ends, and others go on, while a secure sum is being unmasked"

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from simfl.assembly.setup import Setup
-from simfl.assembly.together import is_one_world, together
 from simfl.errors import RunError, SimflError
 from simfl.records import Progress, Run, RunFolder
 from simfl.runs.checkpoint import REST, Checkpoint, Position
@@ -25,6 +24,7 @@ from simfl.runs.context import Session, Status
 from simfl.runs.evaluations import Schedule
 from simfl.runs.reporting import Interruption
 from simfl.runs.runner import Simulation
+from simfl.studies.setups import is_one_world, together
 from simfl.tape.journal import Names, Together
 from simfl.tape.tuning import tuned_interpreter
 from simfl.threads import one_thread
@@ -36,7 +36,7 @@ MOST_BYTES = 2**30
 def groups_of(setups: Sequence[Setup], positions: Sequence[Position | None]) -> Iterator[list[int]]:
     """Yield the numbers of setups that can be played together.
 
-    Their scenarios have equal keys (`simfl.scenario.together`).
+    Their scenarios have equal keys (`simfl.studies.worlds`).
     """
     left = list(range(len(setups)))
     while left:

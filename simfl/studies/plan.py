@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import hashlib
 import itertools
 import math
 import re
@@ -25,6 +24,7 @@ from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from simfl import shipped
 from simfl.errors import ScenarioError, to_path
+from simfl.records.sweeps import run_key
 from simfl.scenario.errors import first_lines, lines, problems_of
 from simfl.scenario.fields import DISCRIMINATORS, Config, Count, Share, Text, Within, option
 from simfl.scenario.loading import file_text
@@ -244,11 +244,6 @@ class StudyPlan:
     beside: tuple[FilePath, ...]
     axes: dict[str, tuple[str, ...]]
     runs: tuple[PlannedRun, ...]
-
-
-def run_key(digest: str, version: str) -> str:
-    """Return the key of a run of a resolved scenario under a version of simfl."""
-    return hashlib.sha256(f"{digest}:{version}".encode()).hexdigest()
 
 
 def load_study(

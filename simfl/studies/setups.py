@@ -47,7 +47,7 @@ _LEDGERS = (Ledger, CohortLedger, CorrelatedCohortLedger, DiscreteLedger)
 def is_one_world(one: Setup, other: Setup) -> bool:
     """Return whether two runs can be played together.
 
-    Their scenarios have equal keys (`simfl.scenario.together`).
+    Their scenarios have equal keys (`simfl.studies.worlds`).
     """
     # Sizes of Poisson batches are on the tape. All other mini-batches, and noise, are drawn on the device by keys.
     drawn = set() if one.training.sampling == "poisson" else {"streams"}

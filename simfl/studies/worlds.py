@@ -2,7 +2,7 @@
 
 When something happens almost never depends on numbers. Runs that differ in nothing but step sizes, noise, clipping
 norms, constants of optimizers, the initial model or the seed of learning have one sequence of events, which a sweep
-plays once (`simfl.runs.together`). Options of algorithms, optimizers and compression say so in their classes
+plays once (`simfl.studies.together`). Options of algorithms, optimizers and compression say so in their classes
 (`simfl.scenario.fields.Arithmetic`).
 """
 
@@ -31,7 +31,7 @@ def world_key(scenario: Scenario) -> str | None:
     """Return the digest of what may reach the world; None if numbers may.
 
     Scenarios with equal keys probably have one world. What is derived from them, such as the releases that a budget
-    allows, is compared before they are played together (`simfl.assembly.together`).
+    allows, is compared before they are played together (`simfl.studies.setups`).
     """
     content, stop = scenario.resolved(), scenario.stop
     by_numbers = stop.accuracy is not None or stop.suboptimality is not None or stop.metric is not None

@@ -17,11 +17,11 @@ from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import RunFolder, read
 from simfl.runs import checkpoint
 from simfl.runs.runner import resume, run
-from simfl.runs.together import Group, groups_of
 from simfl.scenario import from_mapping
 from simfl.scenario.fields import ARITHMETIC
-from simfl.scenario.together import world_key
 from simfl.studies import sweep
+from simfl.studies.together import Group, groups_of
+from simfl.studies.worlds import world_key
 from simfl.tape import executor
 from simfl.tape.executor import choose_device
 from simfl.world import engine
@@ -377,7 +377,7 @@ def test_a_group_that_was_interrupted_in_the_middle_goes_on(way, tmp_path, monke
     else:
         played_at = []
         monkeypatch.setattr(
-            "simfl.runs.together.Group._play",
+            "simfl.studies.together.Group._play",
             lambda group, until, play=Group._play: (play(group, until), played_at.append(group._since[0].position))[0],
         )
         assert [each.status for each in sweep(sweep_of(120, **privacy), out=tmp_path, jobs=1).runs] == ["done"] * 3
@@ -396,7 +396,7 @@ def test_a_copy_of_a_group_at_any_moment_can_be_resumed(tmp_path, monkeypatch):
         shutil.copytree(moments[-1], tmp_path / "left" / str(len(moments)) / "steps")
 
     monkeypatch.setattr(checkpoint, "REST", 0)
-    monkeypatch.setattr("simfl.runs.together.REST", 0)
+    monkeypatch.setattr("simfl.studies.together.REST", 0)
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint.CheckpointManager, "take", copied)
         whole = sweep(sweep_of(400), out=tmp_path, jobs=1, checkpoint_every=0.02)
