@@ -52,9 +52,13 @@ class Beside(NamedTuple):
 
 
 class Front(NamedTuple):
-    """What the front page and README.md show of a paper: `numbers` has a list for each of its headlines."""
+    """What the front page and README.md show of a paper: `numbers` has a list for each of its headlines.
+
+    `about` explains the names in its headlines.
+    """
 
     short: str
+    about: str
     kind: str
     scenario: str
     numbers: tuple[tuple[Beside, ...], ...]
@@ -79,18 +83,24 @@ def slower(case: str, paper: str) -> Beside:
 FRONT = {
     "adp2sgd": Front(
         "A(DP)²SGD",
+        "In A(DP)²SGD each of 16 workers averages its model with a neighbor's at its own pace. In SYNC all wait for "
+        "each other. A random worker is twice as slow (case I), or one worker ten times (case II).",
         "adpsgd",
         "adp2sgd/case2-adpsgd.yaml",
         ((slower("I", "2 (SYNC alone)"), slower("II", "10X (the slow learner)")),),
     ),
     "without_replacement": Front(
         "without replacement",
+        "A node uses each example once. In Algorithm 1 every step is noisy. In Algorithm 2 a network learns which "
+        "steps are local, without noise. Tasks are convex, or strongly convex by an L2 penalty.",
         "deep_q_sgd",
         "without_replacement/deep-q-convex.yaml",
         (leads("convex, ε = 0.1", "convex, ε = 1", "strongly convex, ε = 0.1", "strongly convex, ε = 1"),),
     ),
     "proactive_dp": Front(
         "Proactive DP",
+        "A calculator chooses batch size and noise before training, for a budget ε. The task is logistic regression "
+        "on phishing websites, plain or strongly convex; η₀ is the first step size.",
         "async_fl",
         "proactive_dp/phishing-strongly.yaml",
         (
@@ -103,15 +113,18 @@ FRONT = {
     ),
     "mapa": Front(
         "MAPA",
+        "Servers send noisy gradients. AUDP, the baseline, has one clipping norm C, or none; MAPA lowers C, and so "
+        "the noise, in stages. ASGD has no noise, CSGD one machine. K is the number of servers, ε that of one "
+        "iteration. LR is logistic regression, USPS a set of digits.",
         "mapa",
         "mapa/usps-lr-mapa.yaml",
         (
             (Beside("LR on USPS, ε = 0.1, lead over AUDP, points", "ahead, no number", rf": {VALUE} points ahead"),),
             tuple(
                 Beside(
-                    f"from C = {one} less from C = {other}, points",
+                    f"begun with C = {one} minus begun with C = {other}, points",
                     '"nearly the same"',
-                    f"C = {one} and {other} .*? {VALUE}",
+                    f"C = {one} minus C = {other}: {VALUE}",
                 )
                 for one, other in ((200, 100), (200, 10), (100, 10))
             ),
@@ -119,6 +132,8 @@ FRONT = {
     ),
     "async_fl": Front(
         "asynchronous FL",
+        "Clients send the sum of a round's gradients: 50 i in round i, or a constant number. The tasks are logistic "
+        "regression on a9a and w8a, plain or strongly convex.",
         "async_fl",
         "async_fl/increasing-a9a-strongly.yaml",
         (
@@ -142,7 +157,7 @@ OTHERS = [name for name in PAPERS if name not in FRONT]
 #: Studies whose own page has their claims, deviations and figures.
 ELSEWHERE = {"theorems"}
 #: The most characters of a sentence on the front page, of a cell, and of a cell that needs more for one measurement.
-SENTENCE, CELL, LONGEST = 200, 130, 300
+SENTENCE, CELL, LONGEST = 200, 110, 280
 #: The tables of a study, as its page calls them, and how their names end.
 TABLE_NAMES = {"Claims": "-claims", "readings": "-readings", "numbers": "",
                "lost runs": "-lost", "what made them": "-about"}  # fmt: skip
@@ -194,8 +209,10 @@ simfl reproduce adp2sgd           # what these pages show
 simfl reproduce mapa --only 'Figure 9, (default|L)' --seeds 10   # a part
 ```
 
-The page of a paper has the verdict on every claim with the number of readings, and one reading of each result: the one
-nearest to the paper, if there is one. "…" stands for more measurements. The CSV files at its end have all.
+All full forms together took HOURS hours on two cores. A page states the minutes of its study on one core.
+
+The page of a paper has the verdict on every claim with the number of readings, and one reading of each result, the one
+nearest to the paper first. "…" stands for more measurements. The CSV files at its end have all.
 [`results/README.md`](../results/README.md) explains them, and names tables older than the code.
 
 Data lie in the folder `SIMFL_DATA` (`simfl data fetch`).
@@ -442,12 +459,11 @@ def pages() -> dict[str, str]:
     lines = [INTRODUCTION]
     for name, front in FRONT.items():
         link = anchor_of(name) or f"{page_of(name)}.md"
-        title = find_paper(name).title.partition(": ")[2]
-        lines.append(f"- {capital(front.short)}: {verdicts_of(headlines_of(name), link)}. {title}.")
+        lines.append(f"- {capital(front.short)}: {verdicts_of(headlines_of(name), link)}.")
     lines.append("")
     for name, front in FRONT.items():
         links = f"[What decides]({find_paper(name).page}), [all claims]({page_of(name)}.md)."
-        lines += [f"## {capital(front.short)}", "", links, ""]
+        lines += [f"## {capital(front.short)}", "", f"{front.about} {links}", ""]
         for claim, numbers in zip(headlines_of(name), front.numbers, strict=True):
             lines += [*entry(name, claim), *beside(name, claim, numbers), ""]
     others = ["# Other studies", "", NOTE, "", "After this page you know what holds of studies beside those of the "
@@ -455,7 +471,14 @@ def pages() -> dict[str, str]:
     for name in OTHERS:
         others += ["", *("#" * line.startswith("#") + line for line in judged(name))]
     papers = {page_of(name): "\n".join([*judged(name), ""]) for name in FRONT}
-    return {"reproduction": "\n".join([*lines, RULES]), **papers, page_of(): "\n".join([*others, ""])}
+    lines.append(RULES.replace("HOURS", f"{hours_of_all():.1f}"))
+    return {"reproduction": "\n".join(lines), **papers, page_of(): "\n".join([*others, ""])}
+
+
+def hours_of_all() -> float:
+    """Return the stored hours of all full forms, with two runs at a time."""
+    abouts = [about for name in PAPERS for about in rows_of(f"{name}-about") if "--quick" not in about["command"]]
+    return sum(int(about["minutes"]) for about in abouts) / 2 / 60
 
 
 def capital(text: str) -> str:
@@ -466,8 +489,11 @@ def capital(text: str) -> str:
 def entry(name: str, claim: Row) -> Iterator[str]:
     """Yield a headline, its verdict, what was measured in a sentence, and its figure."""
     yield from (f"**{claim['claim']}**", "")
-    instead = f" ({note})" if (note := parted(claim["words"])[1]) else ""
-    yield from (f"**{claim['verdict'].capitalize()}**{instead}. {brief(name, claim, SENTENCE, SENTENCE)}", "")
+    count = sum(int(claim[key]) for key in ("yes", "no", "undecided"))
+    held = f"{claim['yes']} of {count} readings hold" * (count > 1)
+    notes = "; ".join(note for note in (held, parted(claim["words"])[1]) if note)
+    word = claim["verdict"].capitalize()
+    yield from (f"**{word}**{f' ({notes})' * bool(notes)}. {brief(name, claim, SENTENCE, SENTENCE)}", "")
     yield from (f"![{claim['figure']}]({figure_of(name, claim)})", "")
 
 
@@ -492,11 +518,14 @@ def judged(name: str) -> Iterator[str]:
     A paper's page says of every claim what was measured, that of the other studies of their headlines alone.
     """
     paper, claims, about = find_paper(name), claims_of(name), next(iter(rows_of(f"{name}-about")), {})
-    runs = f": {about['runs']} runs, {about['minutes']} minutes" if about else ""
+    runs = re.sub(r"(.+) of \1$", r"\1", about["runs"]) if about else ""
+    runs = f": {runs} runs, {about['minutes']} minutes" if about else ""
     links = f"[What decides]({paper.page}), " * bool(paper.page) + "[rules](reproduction.md#how-a-claim-is-judged)"
     yield from (f"# {paper.title}", "", *([NOTE, ""] if name in FRONT else []))
     yield from (f"By `simfl reproduce {argument_of(name)}`{runs}. {links}.", "")
-    figures, measured = dict(paper.figures), ["what was measured"]
+    figures, measured = dict(paper.figures), ["what was measured, nearest to the paper"]
+    if name in FRONT:
+        yield from (FRONT[name].about, "")
     if name not in FRONT:
         for claim in (claim for claim in claims if claim["headline"] == "true"):
             yield from entry(name, claim)
@@ -510,7 +539,7 @@ def judged(name: str) -> Iterator[str]:
     for claim in claims:
         words, note = parted(claim["words"])
         mark = f" {notes.setdefault(note, '¹²³⁴⁵⁶⁷⁸⁹'[len(notes)])}" if note else ""
-        cells = [_cell(brief(name, claim, CELL, LONGEST)) for _ in measured]
+        cells = [_cell(brief(name, claim, CELL, LONGEST, "")) for _ in measured]
         yield f"| {' | '.join([claim['claim'], f'**{words}**{mark}', *cells])} |"
     if notes:
         yield from ("", "; ".join(f"{mark} {note}" for note, mark in notes.items()) + ".")
@@ -529,25 +558,24 @@ def parted(words: str) -> tuple[str, str]:
     return re.sub(r" \(.*\)|, 0 undecided", "", words), note[1] if note else ""
 
 
-def brief(name: str, claim: Row, most: int, longest: int) -> str:
+def brief(name: str, claim: Row, most: int, longest: int, nearest: str = f" {NEAREST}") -> str:
     """Return a claim's measurements, one reading of each result, in at most `most` characters.
 
-    It takes up to `longest` where the first measurement needs it.
+    It takes up to `longest` where the first measurement needs it. `nearest` marks a reading nearest to the paper.
     """
     if len(claim["evidence"]) < most:
         return _sentence(claim["evidence"])
     readings = [row for row in rows_of(f"{name}-readings") if row["claim"] == claim["claim"]]
     if not readings:
-        return textwrap.shorten(claim["evidence"], longest, placeholder=" …")
+        return _sentence(textwrap.shorten(claim["evidence"], longest, placeholder=" …"))
     some = [max((row for row in readings if row["held"] == held), key=lambda row: row["own"] == "true")
             for held in dict.fromkeys(row["held"] for row in readings)]  # fmt: skip
     some.sort(key=lambda row: (row["own"] != "true", claim["verdict"] not in RESULTS_OF[row["held"]][2]))
     first, *others = some
-    label = " nearest to the paper" if first["own"] == "true" else f" under {first['reading']}" * (len(readings) > 1)
+    label = nearest if first["own"] == "true" else f" under {first['reading']}" * (len(readings) > 1)
     start, rest = RESULTS_OF[first["held"]][0], [RESULTS_OF[row["held"]][0] for row in others]
     room = most - len(start) - len(_elsewhere(rest)) - 1
-    label_of_one = label * (first["own"] == "true")
-    text = start + (measured(first, room, label) or measured(first, room + longest - most, label_of_one, 1))
+    text = start + (measured(first, room, label) or measured(first, room + longest - most, label, 1))
     for row in others:
         start = f"{text}; {rest[0]} elsewhere"
         if not (parts := measured(row, most - len(start) - len(_elsewhere(rest[1:])) - 1, "")):

@@ -104,6 +104,11 @@ def test_pages_of_verdicts_are_short():
         found = re.findall(r"^\*\*([\w ]+)\*\*(?: \(.*?\))?\. (.*\d.*)$", text, re.MULTILINE)
         assert [word.lower() for word, _ in found] == [one["verdict"] for one in REPRODUCTION["headlines_of"](name)]
         assert all(len(sentence) <= 200 for _, sentence in found)
+        claims = " ".join(one["claim"] for one in REPRODUCTION["headlines_of"](name))
+        assert all(word in paper.about for word in re.findall(r"\b[A-Z]{2,}\b", claims)), "names are explained"
+        assert paper.about in text
+        assert paper.about in pages[f"reproduction-{name}"]
+        assert text.count(" readings hold") == len(found)
         assert text.count("](figures/") == text.count("| paper | here |") == len(found)
         rows = re.findall(r"^\| (?!nearest|---)[^|]* \| ([^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
         assert len(rows) == sum(map(len, paper.numbers))
@@ -112,7 +117,7 @@ def test_pages_of_verdicts_are_short():
             "a list comes first"
         )
     assert not re.findall(
-        r"ahead by -|leads by -|-\d\S*(?: ± \S+)? points ahead(?! at \S+ = \S+, \+)", "".join(pages.values())
+        r"ahead by -|leads by -|differ by -|-\d\S*(?: ± \S+)? points ahead(?! at \S+ = \S+, \+)", "".join(pages.values())
     )
 
 

@@ -703,14 +703,13 @@ PAPER = Paper(
                  "(Figure 4).", large_batches_of_sequences, figure="large-batches", short=_SMALLER),
     ),
     figures={
-        "slow-learners": ("accuracy over virtual time with slow learners, medium noise: as the paper's Figures 2, 3, 6 "
-                          "and 7", draw_slow),
-        "noise": ("accuracy over epochs at four levels of noise: as the paper's Figures 1 and 5", draw_noise),
-        "large-batches": ("twice the batch and step size, small noise, a line for each seed: as the paper's Figure 4",
-                          draw_large),
-        "sequences": ("an LSTM's held-out loss over virtual time with slow learners, medium noise: as the paper's "
-                      "Figure 9", partial(draw_slow, sections=(LSTM,), y="test_loss")),
-        "sequences-noise": ("an LSTM's held-out loss over epochs: as the paper's Figure 8",
+        "slow-learners": ("accuracy over virtual time with slow learners, medium noise (Figures 2, 3, 6 and 7)",
+                          draw_slow),
+        "noise": ("accuracy over epochs at four levels of noise (Figures 1 and 5)", draw_noise),
+        "large-batches": ("twice the batch and step size, small noise, a line for each seed (Figure 4)", draw_large),
+        "sequences": ("an LSTM's held-out loss over virtual time with slow learners, medium noise (Figure 9)",
+                      partial(draw_slow, sections=(LSTM,), y="test_loss")),
+        "sequences-noise": ("an LSTM's held-out loss over epochs (Figure 8)",
                             partial(draw_noise, sections=(LSTM,), y="test_loss")),
     },
     untested=(
@@ -732,9 +731,8 @@ PAPER = Paper(
         "An LSTM of 5,512 parameters on generated text of known entropy, of 16 speakers, takes the place of one of "
         "165 MB on speech. Noise is that for speech (0.08 and 0.16), as multipliers at clipping norm 1; in case III "
         "also as it is, without clipping.",
-        "The LSTM has 30 epochs with batches of 16, and the step sizes 1 (epoch 1), 6 (to 20), 2 (to 25) and 0.6. The "
-        "paper's has 20 epochs with batches of 128; the step size grows from 0.1 to 1 in ten epochs, then falls by "
-        "√2/2 an epoch.",
+        "The LSTM has 30 epochs, batches of 16, and the step sizes 1 (epoch 1), 6 (to 20), 2 (to 25) and 0.6. The "
+        "paper's has 20 epochs, batches of 128, and steps that grow to 1 in ten epochs, then fall by √2/2 an epoch.",
         "Times are those of Table 2: a batch of any network on images takes as long as VGG-19's of 256, one of the "
         "LSTM as long as the paper's of 128. Messages take as long as the paper's models would at 100 Gbit/s. Times "
         "of computing vary by 10 %.",

@@ -98,8 +98,7 @@ PAPER = Paper(
         "On phishing and with LeNet-5 falling steps start from the best of a grid, and constant ones are the best of "
         "one. The paper's first steps, 0.1 and 0.15, are in the numbers. The grids were chosen "
         "after the results from 0.1 were seen.",
-        "Figure 9 as in the listing has 30 seeds: 12 had not decided, and before they were run 30 were fixed, which "
-        "decide with a probability of 90 %.",
+        "Figure 9 as in the listing has 30 seeds, a number fixed after 12 had not decided.",
         "Without privacy clients move their model after every gradient, as Algorithm 1 has it; with privacy a round's "
         "gradients are taken at one model, because the listing with noise has no proof.",
         "phishing has 8,404 of its 11,055 examples; w8a's five clients have 9,452 examples each instead of 10,000.",

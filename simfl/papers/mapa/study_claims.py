@@ -418,7 +418,7 @@ def insensitive(runs: Runs) -> Iterator[Reading]:
             lead = runs.ahead(NORMS, one, other)
             ends = _ends(runs, task, "MAPA") + ": " if not parts else ""
             text = (
-                f"{ends}C = {one[2]:g} and {other[2]:g} differ by {show(lead, 1, True)} points (bar: {CLOSE:g} points)"
+                f"{ends}C = {one[2]:g} minus C = {other[2]:g}: {show(lead, 1, True)} points (bar: {CLOSE:g} either way)"
             )
             parts.append(within(lead, CLOSE, text))
         yield Reading(choices, parts, own=task.two_way)

@@ -652,12 +652,12 @@ PAPER = Paper(
                    "in every table (Tables 9 to 11, second column).", tight),
     ),
     figures={
-        "epsilon": ("accuracy over the ε that the plan claims, and over what the accountant certifies: the end points "
-                    "of the paper's Figures 11 and 12", draw_epsilon),
-        "sizes": ("accuracy over constant batch sizes at σ = 19.3, as many gradients each: the end points of the "
-                  "paper's Figures 7 and 8", draw_sizes),
-        "curves": ("accuracy over epochs: as the paper's Figures 7, 8, 11 and 12", draw_curves),
-        "network": ("LeNet-5 on MNIST over epochs: as the paper's Figures 9 and 13", draw_network),
+        "epsilon": ("accuracy over the ε that the plan claims, and over what the accountant certifies (Figures 11 and "
+                    "12, the ends)", draw_epsilon),
+        "sizes": ("accuracy over constant batch sizes at σ = 19.3, as many gradients each (Figures 7 and 8, the ends)",
+                  draw_sizes),
+        "curves": ("accuracy over epochs (Figures 7, 8, 11 and 12)", draw_curves),
+        "network": ("LeNet-5 on MNIST over epochs (Figures 9 and 13)", draw_network),
         "graph": ("what the utility graph predicts for three readings of its noise, and what private runs reach",
                   draw_graph_and_runs),
     },
