@@ -117,7 +117,8 @@ def test_pages_of_verdicts_are_short():
             "a list comes first"
         )
     assert not re.findall(
-        r"ahead by -|leads by -|differ by -|-\d\S*(?: ± \S+)? points ahead(?! at \S+ = \S+, \+)", "".join(pages.values())
+        r"ahead by -|leads by -|differ by -|-\d\S*(?: ± \S+)? points ahead(?! at \S+ = \S+, \+)",
+        "".join(pages.values()),
     )
 
 
