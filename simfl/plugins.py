@@ -35,7 +35,7 @@ GROUP = "simfl.plugins"
 Catalogue = Literal[
     "configs", "algorithms", "kinds", "models", "data", "mechanisms", "topologies", "rules", "attacks", "compressors"
 ]
-Named = Literal["commands", "claims", "studies"]
+Named = Literal["commands", "claims", "studies", "figures"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class Plugin:
         commands: the words after `simfl`, such as "live" or "privacy mapa", and the function or the group.
         claims: a kind of `privacy.claim`, and the function that computes the claims of all clients.
         studies: a name for `simfl reproduce`, and a `simfl.reproduction.papers.Paper`.
+        figures: a name, and a function that draws ended runs into a folder and returns the file; `simfl run` calls it.
     """
 
     summary: str
@@ -76,6 +77,7 @@ class Plugin:
     commands: Mapping[str, str] = field(default_factory=dict)
     claims: Mapping[str, str] = field(default_factory=dict)
     studies: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, str] = field(default_factory=dict)
 
 
 @functools.cache

@@ -66,6 +66,7 @@ NEEDED = {
     "attacks": ("papers",),
     "accounts": ("attacks", "papers"),
     "studies": ("bench", "papers", "reproduction"),
+    "plots": ("accounts", "attacks", "papers", "reports", "reproduction"),
     "reproduction": ("papers",),
     "downloads": (),
 }
@@ -107,9 +108,15 @@ def test_the_core_works_without_an_attached_room(room, tmp_path):
     out = python(tmp_path, "-c", COMMANDS, ";".join(commands))
     words = {"papers": "deep_q_sgd", "live": "simfl live", "bench": "simfl bench", "reports": "simfl report"}
     words |= {"attacks": "simfl privacy audit", "accounts": "simfl privacy check"}
-    words |= {"reproduction": "(simfl reproduce)", "downloads": "(simfl data)", "studies": "(simfl sweep)"}
+    words |= {
+        "reproduction": "(simfl reproduce)",
+        "downloads": "(simfl data)",
+        "studies": "(simfl sweep)",
+        "plots": "simfl plot",
+    }
     assert {name for name, word in words.items() if word not in out} == {*removed}
     assert ("report.html" in out) == ("reports" not in removed)
+    assert ("figure: " in out) == ("plots" not in removed)
 
 
 def test_tests_of_the_core_pass_without_all_attached_rooms(tmp_path):

@@ -23,13 +23,30 @@ FRONT = {"__init__", "__main__"}
 
 #: Rooms that read tables and import no room that writes them.
 OF_TABLES = ("records", "plots", "reports")
-BELOW_TABLES = ("errors", "version", "shipped", "streams", "each", "plugins", "catalogue", "scenario")
+BELOW_TABLES = ("errors", "version", "shipped", "streams", "each", "looks", "plugins", "catalogue", "scenario")
 
 #: Rooms that come in through `simfl.plugins`.
-ATTACHED = ("papers", "bench", "live", "accounts", "attacks", "reports", "reproduction", "downloads", "studies")
+ATTACHED = (
+    "papers",
+    "bench",
+    "live",
+    "accounts",
+    "attacks",
+    "reports",
+    "reproduction",
+    "downloads",
+    "studies",
+    "plots",
+)
 
 #: Attached rooms that use others.
-USERS = {"attacks": {"accounts"}, "bench": {"studies"}, "reproduction": {"studies"}}
+USERS = {
+    "accounts": {"plots"},
+    "attacks": {"accounts", "plots"},
+    "bench": {"studies"},
+    "reports": {"plots"},
+    "reproduction": {"plots", "studies"},
+}
 
 #: The study of other papers, which reads their calculators.
 ABOUT_PAPERS = {"theorems"}
@@ -72,23 +89,23 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1239,
+    "": 1315,
     "accounts": 3613,
     "algorithms": 10077,
     "assembly": 4070,
     "attacks": 4760,
     "bench": 1505,
-    "cli": 1318,
+    "cli": 1211,
     "compression": 790,
     "data": 3897,
     "downloads": 513,
-    "live": 2543,
+    "live": 2544,
     "models": 3525,
     "papers": 17114,
-    "plots": 1243,
+    "plots": 1288,
     "privacy": 4629,
-    "records": 3300,
-    "reports": 2215,
+    "records": 3318,
+    "reports": 2214,
     "reproduction": 1368,
     "robust": 946,
     "runs": 2117,
@@ -97,7 +114,7 @@ WEIGHTS = {
     "tape": 5383,
     "world": 5377,
 }
-MOST_LINES = {"core": 56214, "all": 92029, "tests": 63297}
+MOST_LINES = {"core": 54958, "all": 92061, "tests": 63321}
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class Algorithm:
     who_waits: ClassVar[str] = ""
     what_travels: ClassVar[str] = ""
     what_is_private: ClassVar[str] = ""
-    #: Its name in legends and tables; "": that of `simfl.plots.name_of`, which is `kind` for a user's class.
+    #: Its name in legends and tables; "": that of `simfl.looks.name_of`, which is `kind` for a user's class.
     title: ClassVar[str] = ""
     #: Approximate number of linear combinations per gradient; `set_up` may change it, as `combines`.
     combines_per_gradient: ClassVar[float] = 0.25

@@ -22,11 +22,9 @@ import typer
 from typer import Option
 
 from simfl import plugins
-from simfl.cli.compare import compare
 from simfl.cli.evaluate import evaluate
 from simfl.cli.list import list_
 from simfl.cli.new import new
-from simfl.cli.plot import plot
 from simfl.cli.resume import resume
 from simfl.cli.run import run
 from simfl.cli.schema import schema
@@ -44,7 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _function in (run, resume, validate, list_, new, schema, evaluate, plot, compare):
+for _function in (run, resume, validate, list_, new, schema, evaluate):
     app.command(_function.__name__.rstrip("_"), cls=Command, help=help_of(_function))(_function)
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from simfl.cli.screen import escaped
 from simfl.cli.screen import output as output
-from simfl.plots.style import name_of
+from simfl.looks import name_of
 from simfl.records.comparison import explain
 from simfl.records.display import NOTHING, show_bytes, show_count, show_ending, show_number, show_share, show_time
 
@@ -93,9 +93,8 @@ _IN_ROWS = (
 
 def show_runs(runs: Sequence[Run], console: Console) -> None:
     """Print the summary of runs: side by side if few, one per row if many."""
-    from simfl.plots import describe_noise
     from simfl.records.comparison import outcomes
-    from simfl.records.results import clock_of
+    from simfl.records.results import clock_of, describe_noise
 
     rows = outcomes(runs)
     frame = {name: [row[name] for row in rows] for name in rows[0]}

@@ -35,8 +35,7 @@ def evaluate(
     if aside(json):
         return
     from simfl.cli import console
-    from simfl.plots import measure_label
-    from simfl.records.display import show_count, show_measure, show_number, show_share
+    from simfl.records.display import measure_label, show_count, show_measure, show_number, show_share
 
     cells = {
         "run": [entry["run"] for entry in results],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from simfl import signals
+from simfl import plugins, signals
 from simfl.cli import shared
 from simfl.cli.shared import RUN_FAILED, Json, Overrides, Seed, aside, say, write_json
 from simfl.cli.validate import load_all
@@ -49,12 +49,13 @@ def show_and_exit(runs: Sequence[Run], failed: bool, out: Path, json: Path | Non
 
     write_json(json, [result_of(run) for run in runs])
     if runs:
-        figure = draw_comparison(runs, out)
+        figures = figures_of(runs, out)
         if not aside(json):
             from simfl.cli import console
 
             console.show_runs(runs, console.output())
-            print(f"figure: {figure}")
+            for figure in figures:
+                print(f"figure: {figure}")
         if (runs[-1].folder / FILE).exists():
             say(f"to continue: simfl resume {runs[-1].folder}")
     if runs and runs[-1].status == "interrupted":
@@ -109,19 +110,9 @@ def _run_all(
     return runs, failed
 
 
-def draw_comparison(runs: Sequence[Run], out: Path) -> Path:
-    """Plot accuracy (or loss) against virtual time and return the path."""
-    from simfl import plots
-
-    plots.without_a_screen()
-    y = "test_loss" if not any(run.has_accuracy for run in runs) else "test_accuracy"
-    if len(runs) == 1:
-        path = runs[0].folder / f"{y}.png"
-    else:
-        names = [f"{run.folder.parent.name}-{run.folder.name}" for run in runs]
-        shown = names[:3] + ([f"{len(names) - 3}-more"] if len(names) > 3 else [])
-        path = out / "figures" / f"{'-'.join(shown)}.png"
-    return plots.save(plots.plot(runs, x="time", y=y), path)
+def figures_of(runs: Sequence[Run], out: Path) -> list[Path]:
+    """Return the figures that plugins draw of runs."""
+    return [plugins.load("figures", name)(runs, out) for name in plugins.names("figures")]
 
 
 def result_of(run: Run) -> dict[str, Any]:

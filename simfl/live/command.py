@@ -126,7 +126,7 @@ def _predict(setup: Setup, out: Path, silent: bool) -> Run:
 
 def _show(predicted: Run, measured: Run, setup: Setup, written_clients: int, out: Path, json: Path | None) -> None:
     """Show both runs, or write JSON; exit with 1 if one of them failed."""
-    from simfl.cli.run import draw_comparison, result_of
+    from simfl.cli.run import figures_of, result_of
     from simfl.cli.screen import output
     from simfl.live.prediction import notes, quantities, show_prediction
 
@@ -134,10 +134,11 @@ def _show(predicted: Run, measured: Run, setup: Setup, written_clients: int, out
     rows = [{**vars(pair), "error": pair.error} for pair in pairs]
     runs = {"predicted": result_of(predicted), "measured": result_of(measured)}
     write_json(json, {**runs, "quantities": rows, "notes": lines})
-    figure = draw_comparison([predicted, measured], out)
+    figures = figures_of([predicted, measured], out)
     if not aside(json):
         show_prediction(pairs, lines, output())
-        for name, value in (("predicted", predicted.folder), ("measured", measured.folder), ("figure", figure)):
+        named = ("predicted", predicted.folder), ("measured", measured.folder), *(("figure", path) for path in figures)
+        for name, value in named:
             print(f"{name}: {value}")
     for run in (predicted, measured):
         if run.status != "done" or not run.manifest.updates:

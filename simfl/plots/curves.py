@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,8 @@ from simfl.plots.axes import arrange, axis_label, check_y, scale_of, x_axis
 from simfl.plots.groups import plot_groups
 from simfl.plots.style import axes_of, color_of, line_of, marker_of, name_of, style
 from simfl.records import Run, folders_of, read
-from simfl.records.display import measure_label, show_number, show_range
-from simfl.records.results import clock_of
+from simfl.records.display import measure_label
+from simfl.records.results import clock_of, describe_noise
 from simfl.records.sweeps import Sweep, is_sweep, open_groups
 
 if TYPE_CHECKING:
@@ -146,22 +146,6 @@ def save_and_close(figure: Axes | Figure, *paths: str | Path) -> list[Path]:
     whole: Any = getattr(figure, "figure", figure)
     plt.close(whole)
     return written
-
-
-def describe_noise(run: Run) -> str:
-    """Return a run's noise in the papers' letters, "" for a run without noise."""
-    privacy = run.privacy
-    if privacy is None:
-        return ""
-    noise = run.noise
-    if "noise_std" in noise:
-        return f"noise {show_range(*noise['noise_std'])}, unclipped"
-    letters = {"noise_multiplier": ("z", ""), "epsilon_per_release": ("ε", " per release")}
-    parts = [f"{letters[name][0]} = {show_range(*ends)}{letters[name][1]}" for name, ends in noise.items()]
-    norm = privacy.get("clipping_norm")
-    if norm is not None:
-        parts.append("adaptive C" if isinstance(norm, Mapping) else f"C = {show_number(norm)}")
-    return ", ".join(parts)
 
 
 def _largest(values: NDArray[Any]) -> float:

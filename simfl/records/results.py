@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from simfl import plugins
 from simfl.errors import DataError, ScenarioError, to_path
+from simfl.records.display import show_number, show_range
 from simfl.records.folder import Manifest, RunFolder, digest_text
 from simfl.records.models import digest_parts, read_models
 from simfl.records.seeds import Seed, seed_of
@@ -319,7 +321,7 @@ class Run(RunFiles):
         import simfl
 
         table = str(self.summary().T.to_html(header=False, float_format="{:.6g}".format))
-        if len(self.metrics) < 2:
+        if len(self.metrics) < 2 or "runs" not in plugins.names("figures"):
             return table
         picture = base64.b64encode(simfl.thumbnail(self)).decode()
         return f'{table}<img alt="{html.escape(repr(self))}" src="data:image/png;base64,{picture}">'
@@ -340,6 +342,22 @@ def read(folder: str | Path, **given: Any) -> Run:
     run = Run(path, given)
     _ = run.manifest, run.scenario  # report a damaged folder now rather than at the first plot
     return run
+
+
+def describe_noise(run: Run) -> str:
+    """Return a run's noise in the papers' letters, "" for a run without noise."""
+    privacy = run.privacy
+    if privacy is None:
+        return ""
+    noise = run.noise
+    if "noise_std" in noise:
+        return f"noise {show_range(*noise['noise_std'])}, unclipped"
+    letters = {"noise_multiplier": ("z", ""), "epsilon_per_release": ("ε", " per release")}
+    parts = [f"{letters[name][0]} = {show_range(*ends)}{letters[name][1]}" for name, ends in noise.items()]
+    norm = privacy.get("clipping_norm")
+    if norm is not None:
+        parts.append("adaptive C" if isinstance(norm, Mapping) else f"C = {show_number(norm)}")
+    return ", ".join(parts)
 
 
 def clock_of(runs: Iterable[Run]) -> str:

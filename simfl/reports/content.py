@@ -13,7 +13,6 @@ import numpy as np
 
 from simfl.errors import SimflError
 from simfl.plots.axes import BOUND, X_AXES
-from simfl.plots.curves import describe_noise
 from simfl.plots.groups import shown_labels
 from simfl.plots.style import LINE_STYLES, color_of, name_of
 from simfl.records import Run, time_to_accuracy
@@ -32,7 +31,7 @@ from simfl.records.comparison import (
 )
 from simfl.records.differences import ABSENT, describe_differences
 from simfl.records.display import measure_label, show_ending, show_range, show_share, show_time
-from simfl.records.results import clock_of
+from simfl.records.results import clock_of, describe_noise
 from simfl.records.seeds import Seed, half_widths, pair_of
 from simfl.records.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
 from simfl.records.targets import Target, as_target

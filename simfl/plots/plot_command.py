@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from simfl.cli.shared import RunsOrSweeps, say
 from simfl.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from simfl.records import Run
 
 
 def plot(
@@ -32,3 +36,18 @@ def plot(
         print(plots.save(plots.plot_client_epsilon(runs[0]), save or Path("client-epsilon-by-time.png")))
         return
     print(plots.save(plots.plot(open_runs(runs, say), x=x, y=y), save or Path(f"{y}-by-{x}.png")))
+
+
+def draw_runs(runs: Sequence[Run], out: Path) -> Path:
+    """Plot accuracy (or loss) against virtual time and return the path."""
+    from simfl import plots
+
+    plots.without_a_screen()
+    y = "test_loss" if not any(run.has_accuracy for run in runs) else "test_accuracy"
+    if len(runs) == 1:
+        path = runs[0].folder / f"{y}.png"
+    else:
+        names = [f"{run.folder.parent.name}-{run.folder.name}" for run in runs]
+        shown = names[:3] + ([f"{len(names) - 3}-more"] if len(names) > 3 else [])
+        path = out / "figures" / f"{'-'.join(shown)}.png"
+    return plots.save(plots.plot(runs, x="time", y=y), path)
