@@ -4,15 +4,16 @@ No paper has this study. 200 users train at night, in three parts of the world, 
 server adds noise to sums of their updates. It makes rounds (DP-FedAvg) or fills buffers (FedBuff), with noise that is
 independent or correlated over releases (DP-FTRL), and lets a user into every b-th sum at most.
 
-The clipping norm of each method is chosen on the first seeds, and all results are those of the other seeds.
+The clipping norm of each method is chosen on the first seeds, and all results are those of the next ones.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from simfl.plots.style import PALETTE
 from simfl.records import Run
 from simfl.reproduction.evidence import (
     SEEDS,
-    NotMeasuredError,
     Part,
     Reading,
     above,
@@ -35,7 +35,8 @@ from simfl.reproduction.papers import Cell, Experiment, Number, Paper, PaperClai
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-EQUAL = Section("Equal epsilon, users online at night", ("epsilon {:g}", "C {:g}"))
+NORMS = Section("Clipping norms, on the first seeds", ("epsilon {:g}", "C {:g}"))
+EQUAL = Section("Equal epsilon, users online at night", ("epsilon {:g}",))
 GATE = Section("What the gate costs: FedBuff, z = 1", ("b = {:g}",))
 DRAWS = Section("What a draw of users is worth, z = 1")
 
@@ -52,8 +53,8 @@ NOISES = {
 EPSILONS = (2.0, 4.0, 8.0, 16.0)
 CLIPS = (0.1, 0.2, 0.4, 0.8)
 SEPARATIONS = (1, 2, 3, 5, 8)
-TUNING = 3
-"""Number of first seeds that choose the clipping norm."""
+TUNING, JUDGED = 3, 30
+"""Number of first seeds that choose the clipping norm, and of those that are judged, which take 200 s a claim."""
 TARGET = 80.0
 """Accuracy in percent, for times."""
 LEAD = 1.0
@@ -64,25 +65,37 @@ EARLY = {"wait": "wait", "send_away": "are sent away"}
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return all methods at equal epsilon, gates, and draws."""
-    seeds = 2 if quick else TUNING + SEEDS
-    made = []
-    epsilons, clips = ((4.0,), (0.4,)) if quick else (EPSILONS, CLIPS)
-    for server, noise, epsilon, clip in itertools.product(BASES, NOISES, epsilons, clips):
-        changes = (
-            f"privacy.noise={NOISES[noise]}", f"privacy.epsilon={epsilon}", f"privacy.clipping_norm={clip}",
-            "privacy.noise_multiplier=null", f"stop.updates={MOST * 200}",
-        )  # fmt: skip
-        made.append(Experiment(EQUAL, (server, noise, epsilon, clip), BASES[server], changes, seeds))
+    """Return the runs that choose clipping norms, gates, and draws; the quick form has one norm, and judges it."""
+    seeds = 2 if quick else SEEDS
+    if quick:
+        made = [_equal(EQUAL, cell, 2, 1) for cell in itertools.product(BASES, NOISES, (4.0,), (0.4,))]
+    else:
+        made = [_equal(NORMS, cell, TUNING, 1) for cell in itertools.product(BASES, NOISES, EPSILONS, CLIPS)]
     for rule, separation in itertools.product(("wait", "send_away"), (1, 3) if quick else SEPARATIONS):
         gate = f"privacy.participation={{min_separation: {separation}, early: {rule}}}"
-        made.append(Experiment(GATE, (rule, separation), BASES[BUFFERS], (gate,), 2 if quick else SEEDS))
+        made.append(Experiment(GATE, (rule, separation), BASES[BUFFERS], (gate,), seeds))
     for world, server in itertools.product((ONLINE, NIGHTS), BASES):
         drawn = ("availability=[]",) * (world == ONLINE)
         drawn += ("privacy.participation=null",)
         drawn += ("privacy.cohorts=poisson", "algorithm.deadline=null") * (server == ROUNDS)
-        made.append(Experiment(DRAWS, (world, server), BASES[server], drawn, 2 if quick else SEEDS))
+        made.append(Experiment(DRAWS, (world, server), BASES[server], drawn, seeds))
     return made
+
+
+def later(runs: Runs, quick: bool) -> Sequence[Experiment]:
+    """Return the runs of fresh seeds with the norm that was best on the first ones, once all norms were tried."""
+    methods = [method for method in itertools.product(BASES, NOISES, EPSILONS)
+               if len(runs.cells(NORMS, *method)) == len(CLIPS)]  # fmt: skip
+    return [_equal(EQUAL, (*method, chosen(runs, *method)), JUDGED, TUNING + 1) for method in methods]
+
+
+def _equal(section: Section, cell: Cell, seeds: int, first: int) -> Experiment:
+    server, noise, epsilon, clip = cell
+    changes = (
+        f"privacy.noise={NOISES[noise]}", f"privacy.epsilon={epsilon}", f"privacy.clipping_norm={clip}",
+        "privacy.noise_multiplier=null", f"stop.updates={MOST * 200}",
+    )  # fmt: skip
+    return Experiment(section, cell if section == NORMS else cell[:3], BASES[server], changes, seeds, first)
 
 
 # -- measures --------------------------------------------------------------------------------------
@@ -119,29 +132,10 @@ def noise_of(run: Run) -> float:
     return float(run.manifest.extra["noise"]["noise_multiplier"][0])
 
 
-def judged(runs: Runs, server: str, noise: str, epsilon: float) -> tuple[float, list[Run]]:
-    """Return the clipping norm that the first seeds choose, and the other runs."""
-    cells = runs.cells(EQUAL, server, noise, epsilon)
-    if not cells:
-        raise NotMeasuredError(f"{EQUAL}: {server}, {noise}, {epsilon:g}: no finished run")
-
-    def tuned(cell: Cell) -> float:
-        return mean([reached(run) for seed, run in runs.of(EQUAL, cell).items() if seed <= TUNING])
-
-    best = max(cells, key=tuned)
-    of = runs.of(EQUAL, best)
-    others = [run for seed, run in of.items() if seed > TUNING or len(cells) == 1]
-    return best[-1], others or list(of.values())
-
-
-def each(runs: Runs, cell: Cell, measure: Callable[[Run], float]) -> tuple[float, ...]:
-    """Return a measure of the judged runs of (server, noise, epsilon)."""
-    return tuple(map(measure, judged(runs, *cell)[1]))
-
-
-def methods(runs: Runs) -> list[tuple[str, str, float]]:
-    """Return (server, noise, epsilon) of all runs at equal epsilon, in order."""
-    return list(dict.fromkeys(cell[:3] for cell in runs.cells(EQUAL)))
+def chosen(runs: Runs, *method: Any) -> float:
+    """Return the clipping norm with which (server, noise, epsilon) is most accurate on the first seeds."""
+    best = max(runs.cells(NORMS, *method), key=lambda cell: mean(runs.each(NORMS, cell, reached)))
+    return float(best[-1])
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -149,16 +143,15 @@ def methods(runs: Runs) -> list[tuple[str, str, float]]:
 
 def equal_epsilon(runs: Runs) -> Iterator[Number]:
     """Yield accuracy, times and noise at equal epsilon."""
-    for cell in methods(runs):
+    for cell in runs.cells(EQUAL):
         server, noise, epsilon = cell
-        row = f"epsilon {epsilon:g}: {server}, {noise}"
-        clip, of = judged(runs, *cell)
-        yield Number(EQUAL.title, row, "accuracy, %", each(runs, cell, reached))
-        yield Number(EQUAL.title, row, f"hours to {TARGET:g} %", each(runs, cell, hours_to_target), digits=1)
-        yield Number(EQUAL.title, row, "hours to the last sum", each(runs, cell, hours), digits=1)
-        yield Number(EQUAL.title, row, "C", (clip,), digits=1)
-        yield Number(EQUAL.title, row, "z", (noise_of(of[0]),))
-        yield Number(EQUAL.title, row, "largest epsilon", tuple(run.epsilon_and_delta()[0] for run in of))
+        row, run = f"epsilon {epsilon:g}: {server}, {noise}", runs.first(EQUAL, cell)
+        yield Number(EQUAL.title, row, "accuracy, %", runs.each(EQUAL, cell, reached))
+        yield Number(EQUAL.title, row, f"hours to {TARGET:g} %", runs.each(EQUAL, cell, hours_to_target), digits=1)
+        yield Number(EQUAL.title, row, "hours to the last sum", runs.each(EQUAL, cell, hours), digits=1)
+        yield Number(EQUAL.title, row, "C", (run.scenario["privacy"]["clipping_norm"],), digits=1)
+        yield Number(EQUAL.title, row, "z", (noise_of(run),))
+        yield Number(EQUAL.title, row, "largest epsilon", runs.epsilon(EQUAL, cell))
 
 
 def gates(runs: Runs) -> Iterator[Number]:
@@ -185,41 +178,41 @@ def draws(runs: Runs) -> Iterator[Number]:
 # -- claims ----------------------------------------------------------------------------------------
 
 
-def _lead(runs: Runs, one: Cell, other: Cell) -> tuple[tuple[float, ...], str]:
-    first, second = (each(runs, cell, reached) for cell in (one, other))
-    values = tuple(a - b for a, b in zip(first, second, strict=True))
-    return values, f"{show(values, sign=True)} points ahead ({show(first)} %)"
+def leads(runs: Runs, one: Cell, other: Cell, choices: tuple[str, str]) -> Iterator[Reading]:
+    """Yield a reading by the lead of a method over another in points, named by two parts of its cell."""
+    if runs.has(EQUAL, one, other):
+        values = runs.pairs(EQUAL, one, other, lambda first, second: reached(first) - reached(second))
+        text = f"{show(values, sign=True)} points ahead ({show(runs.each(EQUAL, one, reached))} %)"
+        yield _reading(one, choices, above(values, 0.0, text, least=LEAD))
 
 
-def correlated_is_better(noise: str) -> Callable[[Runs], Iterator[Reading]]:
-    """Return a check whether noise over releases beats independent noise."""
+def _reading(cell: Cell, choices: tuple[str, str], part: Part) -> Reading:
+    named = dict(zip(("server", "noise", "epsilon"), (*cell[:2], f"{cell[2]:g}"), strict=True))
+    return Reading({key: named[key] for key in choices}, [part])
 
-    def check(runs: Runs) -> Iterator[Reading]:
-        for server, own, epsilon in methods(runs):
-            if own == noise:
-                values, text = _lead(runs, (server, noise, epsilon), (server, "independent", epsilon))
-                yield Reading({"server": server, "epsilon": f"{epsilon:g}"}, [above(values, 0.0, text, least=LEAD)])
 
-    return check
+def correlated_is_better(noise: str, runs: Runs) -> Iterator[Reading]:
+    """Judge whether noise over releases beats independent noise."""
+    for cell in runs.cells(EQUAL):
+        if cell[1] == noise:
+            yield from leads(runs, cell, (cell[0], "independent", cell[2]), ("server", "epsilon"))
 
 
 def buffers_are_sooner(runs: Runs) -> Iterator[Reading]:
     """Judge whether buffers reach the target in half of the time of rounds."""
-    for server, noise, epsilon in methods(runs):
-        if server == BUFFERS:
-            ours, rounds = (each(runs, (name, noise, epsilon), hours_to_target) for name in (BUFFERS, ROUNDS))
+    for cell in runs.cells(EQUAL, BUFFERS):
+        if runs.has(EQUAL, other := (ROUNDS, *cell[1:])):
+            ours, rounds = (runs.each(EQUAL, own, hours_to_target) for own in (cell, other))
             values = [log_ratio(a, b) for a, b in zip(ours, rounds, strict=True)]
             ratio = show_ratio(values)
             text = f"{show(ours, 1)} against {show(rounds, 1)} hours to {TARGET:g} %{f', {ratio} times' * bool(ratio)}"
-            yield Reading({"noise": noise, "epsilon": f"{epsilon:g}"}, [below(values, math.log(0.5), text)])
+            yield _reading(cell, ("noise", "epsilon"), below(values, math.log(0.5), text))
 
 
 def rounds_are_as_accurate(runs: Runs) -> Iterator[Reading]:
     """Judge whether rounds end more accurate than buffers."""
-    for server, noise, epsilon in methods(runs):
-        if server == ROUNDS:
-            values, text = _lead(runs, (ROUNDS, noise, epsilon), (BUFFERS, noise, epsilon))
-            yield Reading({"noise": noise, "epsilon": f"{epsilon:g}"}, [above(values, 0.0, text, least=LEAD)])
+    for cell in runs.cells(EQUAL, ROUNDS):
+        yield from leads(runs, cell, (BUFFERS, *cell[1:]), ("noise", "epsilon"))
 
 
 def more_than_twice(ratios: Sequence[float], what: str) -> Part:
@@ -256,15 +249,15 @@ def _epsilon(run: Run) -> float:
 def draw_equal(runs: Runs) -> Figure:
     """Draw accuracies at equal epsilon over virtual time and over epsilon."""
     runs.require(EQUAL)
-    epsilons = list(dict.fromkeys(epsilon for _, _, epsilon in methods(runs)))
+    epsilons = list(dict.fromkeys(epsilon for _, _, epsilon in runs.cells(EQUAL)))
     figure, axes = panels(1, 2, (8, 3.4), sharey=True)
     left, right = axes[0]
     for number, (server, noise) in enumerate(itertools.product(BASES, NOISES)):
         look = {"label": f"{server}, {noise}", "color": PALETTE[number % 3], "ls": "-" if server == BUFFERS else "--"}
-        cells = [(server, noise, epsilon) for epsilon in epsilons if (server, noise, epsilon) in methods(runs)]
-        if cells:
-            with_bars(left, [cell[-1] for cell in cells], [each(runs, cell, reached) for cell in cells], **look)
-        _, of = judged(runs, server, noise, epsilons[len(epsilons) // 2])
+        accuracies = {cell[-1]: runs.each(EQUAL, cell, reached) for cell in runs.cells(EQUAL, server, noise)}
+        if accuracies:
+            with_bars(left, list(accuracies), list(accuracies.values()), **look)
+        of = runs.of(EQUAL, (server, noise, epsilons[len(epsilons) // 2])).values()
         grid = np.geomspace(0.05, 60.0, 100)
         curves = [np.interp(grid, run.metrics["time_s"] / 3600, 100 * run.metrics["test_accuracy"]) for run in of]
         ends = max(float(run.metrics["time_s"].iloc[-1]) for run in of) / 3600
@@ -300,12 +293,13 @@ PAPER = Paper(
     page="users.md",
     minutes=(1, 2),
     experiments=experiments,
+    later=later,
     numbers=(equal_epsilon, gates, draws),
     claims=(
         PaperClaim("At equal epsilon, tree noise is more accurate than independent noise.",
-                   correlated_is_better("tree")),
+                   partial(correlated_is_better, "tree")),
         PaperClaim("At equal epsilon, banded noise is more accurate than independent noise.",
-                   correlated_is_better("banded"), True, "equal"),
+                   partial(correlated_is_better, "banded"), True, "equal"),
         PaperClaim("At equal epsilon, buffers reach 80 % in half of the time of rounds.", buffers_are_sooner, True,
                    "equal"),
         PaperClaim("At equal epsilon, rounds end more accurate than buffers.", rounds_are_as_accurate),

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from simfl.papers.user_privacy import study
-from simfl.papers.user_privacy.study import BUFFERS, EQUAL, ROUNDS, TUNING
+from simfl.papers.user_privacy.study import BUFFERS, CLIPS, EQUAL, NORMS, ROUNDS, TUNING
 from simfl.reproduction.papers import Experiment, Runs
 from simfl.reproduction.reproducing import plan_of, scenarios_folder
 
@@ -22,11 +22,11 @@ def made_up(accuracies, hours=(1.0, 2.0, 3.0, 4.0)):
     return types.SimpleNamespace(metrics=metrics, status="done")
 
 
-def runs_of(cells):
-    """Runs of (server, noise, epsilon, clip) -> one list of accuracies for each seed."""
+def runs_of(cells, section=EQUAL):
+    """Runs of (server, noise, epsilon), with the clipping norm while it is chosen -> a list of accuracies a seed."""
     return Runs(
         {
-            Experiment(EQUAL, cell, ""): {seed: made_up(values) for seed, values in enumerate(of, start=1)}
+            Experiment(section, cell, ""): {seed: made_up(values) for seed, values in enumerate(of, start=1)}
             for cell, of in cells.items()
         }
     )
@@ -36,20 +36,15 @@ def steady(*ends):
     return [[10.0, end, end, end] for end in ends]
 
 
-def test_first_seeds_choose_the_clipping_norm_and_the_others_are_judged():
-    """The norm that is best on the judged seeds, or on all of them, is not chosen."""
-    cells = {
-        (BUFFERS, "tree", 4.0, 0.1): steady(*[80.0] * TUNING, *[50.0] * 5),
-        (BUFFERS, "tree", 4.0, 0.2): steady(*[70.0] * TUNING, *[95.0] * 5),
-    }
-    clip, judged = study.judged(runs_of(cells), BUFFERS, "tree", 4.0)
-    assert clip == 0.1
-    assert [study.reached(run) for run in judged] == pytest.approx([50.0] * 5)
-
-
-def test_a_form_with_one_norm_judges_all_seeds():
-    cells = {(BUFFERS, "tree", 4.0, 0.4): steady(60.0, 70.0)}
-    assert len(study.judged(runs_of(cells), BUFFERS, "tree", 4.0)[1]) == 2
+def test_first_seeds_choose_the_clipping_norm_and_fresh_ones_are_judged():
+    ends = dict(zip(CLIPS, (70.0, 80.0, 75.0, 60.0), strict=True))
+    cells = {(BUFFERS, "tree", 4.0, clip): steady(*[end] * TUNING) for clip, end in ends.items()}
+    (judged,) = study.later(runs_of(cells, NORMS), quick=False)
+    assert judged.cell == (BUFFERS, "tree", 4.0)
+    assert "privacy.clipping_norm=0.2" in judged.overrides
+    assert judged.first == TUNING + 1
+    del cells[BUFFERS, "tree", 4.0, 0.8]
+    assert study.later(runs_of(cells, NORMS), quick=False) == [], "a norm was not tried yet"
 
 
 def test_hours_to_the_target_are_of_the_first_evaluation_there():
@@ -61,8 +56,8 @@ def test_hours_to_the_target_are_of_the_first_evaluation_there():
 def test_buffers_must_need_half_of_the_time(buffers, held):
     """Rounds reach the target after four hours."""
     cells = {
-        (ROUNDS, "tree", 4.0, 0.4): [[10, 10, 10, 90]] * (TUNING + 5),
-        (BUFFERS, "tree", 4.0, 0.4): [buffers] * (TUNING + 5),
+        (ROUNDS, "tree", 4.0): [[10, 10, 10, 90]] * 5,
+        (BUFFERS, "tree", 4.0): [buffers] * 5,
     }
     (reading,) = study.buffers_are_sooner(runs_of(cells))
     assert reading.held is held
@@ -71,13 +66,11 @@ def test_buffers_must_need_half_of_the_time(buffers, held):
 @pytest.mark.parametrize(("ends", "held"), [([85, 85.1, 85.2, 84.9, 85], True), ([79, 79.1, 79.2, 78.9, 79], False)])
 def test_noise_is_compared_with_independent_noise_of_the_same_server(ends, held):
     cells = {
-        (server, noise, 4.0, 0.4): steady(
-            *[80.0] * TUNING, *(ends if (server, noise) == (BUFFERS, "banded") else [80] * 5)
-        )
+        (server, noise, 4.0): steady(*(ends if (server, noise) == (BUFFERS, "banded") else [80] * 5))
         for server in (ROUNDS, BUFFERS)
         for noise in ("independent", "banded")
     }
-    readings = {r.choices["server"]: r.held for r in study.correlated_is_better("banded")(runs_of(cells))}
+    readings = {r.choices["server"]: r.held for r in study.correlated_is_better("banded", runs_of(cells))}
     assert readings[BUFFERS] is held
     assert readings[ROUNDS] is False, "no lead is no lead of a point"
 
