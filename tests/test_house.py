@@ -114,7 +114,7 @@ WEIGHTS = {
     "tape": 5383,
     "world": 5377,
 }
-MOST_LINES = {"core": 54958, "all": 92055, "tests": 63314}
+MOST_LINES = {"core": 54958, "all": 92055, "tests": 63324}
 
 
 @dataclass(frozen=True)

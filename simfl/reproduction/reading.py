@@ -43,7 +43,7 @@ def judged(paper: Paper, runs: Runs, quick: bool = False, lost: bool = False) ->
             verdict = verdict_of(readings, claim.short)
             why = (claim.short or seeds_needed(readings)) if verdict is Verdict.UNDECIDABLE else ""
         except NotMeasuredError as error:
-            verdict, why = Verdict.UNDECIDABLE, str(error)
+            readings, verdict, why = (), Verdict.UNDECIDABLE, str(error)
             if form and not lost:
                 verdict, why = Verdict.NOT_RUN, f"run by `simfl reproduce {argument_of(paper.name)}`"
         of_claim = claim.headline, claim.figure, claim.instead

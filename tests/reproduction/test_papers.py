@@ -4,8 +4,9 @@ import math
 import pytest
 
 from simfl.errors import ScenarioError
-from simfl.reproduction.evidence import NotMeasuredError
-from simfl.reproduction.papers import Experiment, Number, Section
+from simfl.reproduction.evidence import NotMeasuredError, Reading, Verdict
+from simfl.reproduction.papers import Experiment, Number, Paper, PaperClaim, Runs, Section
+from simfl.reproduction.reading import judged
 from simfl.reproduction.reproducing import find_paper
 from tests.papers.made_up import made_up
 
@@ -51,6 +52,15 @@ def test_a_run_that_diverged_has_no_accuracy_and_is_ahead_of_none():
     for first, second in (runs.accuracy(TABLE, CELL), runs.ahead(TABLE, CELL, CELL)):
         assert first in (80, 0)
         assert math.isnan(second)
+
+
+def test_a_claim_of_which_a_reading_has_no_run_was_not_run():
+    claim = PaperClaim("It holds.", lambda runs: [Reading({"data": "all"}, [])])
+    paper = Paper("made_up", "Made up", lambda quick: (), (claim,), part=" --only one")
+    (judgment,) = judged(paper, Runs({}))
+    assert judgment.verdict is Verdict.NOT_RUN
+    assert judgment.evidence == "run by `simfl reproduce made-up`"
+    assert judgment.counts.undecided == 0
 
 
 def test_the_name_of_a_paper_may_be_written_with_dashes():
