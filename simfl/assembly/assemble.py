@@ -238,12 +238,20 @@ def _check_measures(setup: Setup) -> None:
             raise ScenarioError(f"evaluate.metrics: expected {what} with model '{model.kind}' for {name!r}, found none")
     privacy = setup.scenario.privacy
     adapted = privacy is not None and privacy.adaptive is not None
-    further = further_metrics(bool(setup.scenario.evaluate.gradients), (*model.metric_names, *metrics), adapted)
+    named = (*model.metric_names, *setup.of_validation, *metrics)
+    further = further_metrics(bool(setup.scenario.evaluate.gradients), named, adapted)
     columns = [name for name in (*SCHEMAS["metrics"].names, *further.names) if name not in WALL_CLOCK_COLUMNS]
     if stop.metric is not None and stop.metric not in columns:
         raise ScenarioError(
             f"stop.metric: expected a column of metrics, one of {', '.join(columns)}, found {stop.metric!r}"
             f"{nearest(stop.metric, columns)}"
+        )
+    of_training = (*OF_KNOWN_OPTIMA, "worst_decile")
+    tested = {"test_loss", "test_accuracy", *model.metric_names, *(name for name in metrics if name not in of_training)}
+    if setup.of_validation and stop.metric in tested:
+        raise ScenarioError(
+            f"stop.metric: expected a column that is not of the test set, since data.validation decides, found "
+            f"{stop.metric!r}; choose one of {', '.join(setup.of_validation)}"
         )
 
 
@@ -284,6 +292,7 @@ def _problem(setup: Setup) -> LearningProblem:
             dataset.optimum if known else None,
             dataset.suboptimality if known else None,
             np.sort(order) if hostile else None,
+            () if dataset.validation is None else (dataset.validation,),
         ),
         clipping=Clipping(protection.clipping_norm, protection.clip, own_norms),
         noise=Noise(protection.sampler, setup.noisy, form) if max(protection.scales) > 0.0 else None,

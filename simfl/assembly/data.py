@@ -84,7 +84,7 @@ def _loaded(load: Callable[..., Dataset], streams: Streams) -> Dataset:
 
 
 def _bytes_of(dataset: Dataset) -> int:
-    return sum(part.nbytes for part in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y))
+    return sum(part.nbytes for part in dataset.arrays)
 
 
 def _own_data(config: ExternalData, given: Any, model: ModelConfig, streams: Streams) -> Dataset:
@@ -104,7 +104,7 @@ def _own_data(config: ExternalData, given: Any, model: ModelConfig, streams: Str
         owner=config.owner,
         tokens=model.tokens,
     )
-    return changed(where, dataset, streams, config.model_dump(include=set(OPTIONS)))
+    return changed(where, dataset, streams, config.model_dump(include=set(OPTIONS)), config.validation)
 
 
 #: Data sets by what determines them, and the seed if they were drawn with it; None outside of `shared_data`.
@@ -154,7 +154,7 @@ def augmentation_of(scenario: Scenario, dataset: Dataset) -> Any:
 
 def digest_of_data(dataset: Dataset) -> str:
     """Return the SHA-256 of a data set's content."""
-    arrays = dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y, *dataset.scaling.arrays
+    arrays = *dataset.arrays, *dataset.scaling.arrays
     owners = () if dataset.groups is None else (dataset.groups.astype(str),)
     digest = hashlib.sha256()
     for array in (*arrays, *owners):

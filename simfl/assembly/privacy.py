@@ -230,6 +230,12 @@ def qualified(protection: Protection, setup: Setup) -> Protection:
         if ledger.accounted:
             covers = f"init.from: epsilon covers this run alone, not counting {what}"
             warnings = (*warnings, f"{covers}; add what that run spent on the same data")
+    if (aside := setup.dataset.validation) is not None:
+        whose = "no client holds" if setup.dataset.groups is None else "are of the clients' own data"
+        uncounted.append(
+            f"what evaluations tell, and what is chosen by them, of the {len(aside[1]):,} examples of data.validation, "
+            f"which {whose}: it covers training examples only"
+        )
     if not (is_simfls(setup.algorithm) and is_simfls(type(setup.kind))):
         uncounted.append(
             f"what the code of {kind} makes of data beside the gradients of the tape, nor that it may drop gradients "

@@ -28,6 +28,7 @@ from simfl.privacy.cohorts import CohortPlan
 from simfl.privacy.correlated import Correlation
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
+from simfl.records.tables import VALIDATION
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import AlgorithmConfig
 from simfl.scenario.schedules import Schedule
@@ -165,6 +166,12 @@ class Setup:
         All other draws are those of the world, from `streams`: data, partition, graph, times, faults, partners.
         """
         return Streams(self.scenario.seed_of_learning)
+
+    @property
+    def of_validation(self) -> tuple[str, ...]:
+        """The columns of metrics that the validation part has; none without one."""
+        own = tuple(f"validation_{name}" for name in self.model.metric_names)
+        return () if self.dataset.validation is None else (*VALIDATION, *own)
 
     @property
     def tasks(self) -> int:

@@ -149,11 +149,11 @@ class PlantedScenario:
         parts[self.client] = rows.astype(partition.indices.dtype)
         offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(partition.offsets.dtype)
         labels: Any = np.concatenate((dataset.train_y, y))
+        ordinary = dataset.mapped(lambda part: with_codes(part, ORDINARY))
         planted = replace(
-            dataset,
-            train_x=np.concatenate((with_codes(dataset.train_x, ORDINARY), with_codes(x, codes))),
+            ordinary,
+            train_x=np.concatenate((ordinary.train_x, with_codes(x, codes))),
             train_y=labels,
-            test_x=with_codes(dataset.test_x, ORDINARY),
             groups=None,  # the partition is final
         )
         return planted, Partition(np.concatenate(parts), offsets), wrapped

@@ -182,11 +182,11 @@ class UserAudit:
         added = np.concatenate(owned)
         x = np.zeros((len(added), *dataset.train_x.shape[1:]), dtype=np.float32)
         labels: Any = np.concatenate((dataset.train_y, np.zeros(len(added), dtype=dataset.train_y.dtype)))
+        ordinary = dataset.mapped(lambda part: with_codes(part, ORDINARY))
         planted = replace(
-            dataset,
-            train_x=np.concatenate((with_codes(dataset.train_x, ORDINARY), with_codes(x, added))),
+            ordinary,
+            train_x=np.concatenate((ordinary.train_x, with_codes(x, added))),
             train_y=labels,
-            test_x=with_codes(dataset.test_x, ORDINARY),
             groups=None,  # the partition is final
         )
         offsets = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(partition.offsets.dtype)

@@ -31,12 +31,14 @@ DATASETS: Mapping[str, Loader] = Catalogue(
 
 
 @one_thread()
-def load_dataset(kind: str, *, root: Path | None, streams: Streams, **options: Any) -> Dataset:
+def load_dataset(
+    kind: str, *, root: Path | None, streams: Streams, validation: float | None = None, **options: Any
+) -> Dataset:
     """Load or generate a data set of a kind in `DATASETS`.
 
-    `root` is the folder of data sets (SIMFL_DATA), if the kind reads files; `streams` draw the split ("split") and the
-    synthetic problems ("synthetic"). `options` are those of the kind's loader and, except for synthetic sets, of
-    `simfl.data.transforms.transform`; others are refused.
+    `root` is the folder of data sets (SIMFL_DATA), if the kind reads files; `streams` draw the split ("split"), the
+    synthetic problems ("synthetic") and `validation`, a share of the training examples. `options` are those of the
+    kind's loader and, except for synthetic sets, of `simfl.data.transforms.transform`; others are refused.
     """
     if kind not in DATASETS:
         raise ScenarioError(f"data.set: expected one of {', '.join(DATASETS)}, found {kind!r}{nearest(kind, DATASETS)}")
@@ -47,14 +49,16 @@ def load_dataset(kind: str, *, root: Path | None, streams: Streams, **options: A
             others = ", ".join(name for name in options_of if option in options_of[name]) or "none"
             raise ScenarioError(f"data.{option}: has no meaning for set {kind}, only for {others}")
     changes = {name: options.pop(name) for name in OPTIONS if loader.transforms and name in options}
-    return changed(f"data.set: {kind}", loader.load(root, streams, **options), streams, changes)
+    return changed(f"data.set: {kind}", loader.load(root, streams, **options), streams, changes, validation)
 
 
-def changed(where: str, dataset: Dataset, streams: Streams, changes: Mapping[str, Any]) -> Dataset:
+def changed(
+    where: str, dataset: Dataset, streams: Streams, changes: Mapping[str, Any], validation: float | None = None
+) -> Dataset:
     """Return a set as used for training: changed by `transform`, and checked."""
     active = ", ".join(f"data.{name}" for name, value in changes.items() if value not in (None, "none"))
     if dataset.tokens and active:
         raise ScenarioError(f"{active}: expected features that are numbers, found sequences of tokens; leave it out")
-    dataset = transform(dataset, streams=streams, **changes)
+    dataset = transform(dataset, streams=streams, validation=validation, **changes)
     check_features(where, dataset.train_x)  # per-example clipping needs finite features
     return dataset

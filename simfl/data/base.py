@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.known import Indices, Known, Minimum
+from simfl.data.known import Indices, Known, Minimum, SomeOf
 from simfl.errors import DataError, ScenarioError
 from simfl.streams import Streams
 
@@ -97,6 +97,7 @@ class Dataset:
         minimum_of: returns the minimum of the mean loss of some training examples of such a problem.
         labels: original names of the classes in order; None: their numbers.
         groups: owner of each training example, [n] of any values, if known.
+        validation: x and y of the examples that decide in place of the test set; None without them.
         reader: makes features from tables or texts, if the set was read from one.
         files: the user's own files that it was read from.
         tokens: whether features are tokens, 0..num_classes-1, for models of sequences.
@@ -119,6 +120,7 @@ class Dataset:
     curvature: FloatArray | None = None
     labels: tuple[float | str, ...] | None = None
     groups: npt.NDArray[Any] | None = None
+    validation: tuple[Stored, Labels] | None = None
     reader: Reader | None = None
     files: tuple[Path, ...] = ()
     tokens: bool = False
@@ -136,9 +138,14 @@ class Dataset:
             raise ValueError(f"{self.name}: examples are {self.train_x.shape[1:]}, tests {self.test_x.shape[1:]}")
         if self.train_x.dtype != self.test_x.dtype:
             raise ValueError(f"{self.name}: examples are {self.train_x.dtype}, tests {self.test_x.dtype}")
-        for array in (self.train_x, self.train_y, self.test_x, self.test_y, self.optimum, self.curvature):
+        for array in (*self.arrays, self.optimum, self.curvature):
             if array is not None:
                 array.setflags(write=False)
+
+    @property
+    def arrays(self) -> tuple[Stored, ...]:
+        """Features and labels of all parts: training, test, and validation if there is one."""
+        return self.train_x, self.train_y, self.test_x, self.test_y, *(self.validation or ())
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -152,23 +159,53 @@ class Dataset:
 
     def floats(self) -> Dataset:
         """Return the set with features as models get them, f32."""
-        return replace(self, train_x=self.scaling(self.train_x), test_x=self.scaling(self.test_x))
+        return self.mapped(lambda x: self.scaling(x))
+
+    def mapped(self, change: Callable[[Any], Any], **changes: Any) -> Dataset:
+        """Return the set with a change of the features of all parts."""
+        validation = None if self.validation is None else (change(self.validation[0]), self.validation[1])
+        x, test_x = change(self.train_x), change(self.test_x)
+        return replace(self, train_x=x, test_x=test_x, validation=validation, **changes)
 
     def through(self, step: Step, **changes: Any) -> Dataset:
         """Return the set after a step on its float features, with further fields changed."""
-        return replace(
-            self,
-            train_x=step(self.scaling(self.train_x)),
-            test_x=step(self.scaling(self.test_x)),
-            loaded_shape=self.loaded_shape or self.input_shape,
-            steps=(*self.steps, step),
-            **changes,
-        )
+        shape = self.loaded_shape or self.input_shape
+        return self.mapped(lambda x: step(self.scaling(x)), loaded_shape=shape, steps=(*self.steps, step), **changes)
 
     def training_part(self, examples: npt.NDArray[Any]) -> Dataset:
         """Return the set with some of its training examples, by mask or indices."""
         groups = None if self.groups is None else self.groups[examples]
         return replace(self, train_x=self.train_x[examples], train_y=self.train_y[examples], groups=groups)
+
+    def set_aside(self, share: float, streams: Streams) -> Dataset:
+        """Return the set with a share of its training examples as its validation part.
+
+        `streams` draw them ("validation"), of every owner the same share up to one example, and never its last one. Of
+        sequences they are the last ones, because neighboring windows of a text overlap.
+        """
+        n = len(self.train_x)
+        owners = np.zeros(n, np.int64)
+        if self.groups is not None:
+            owners = np.unique(self.groups, return_inverse=True)[1].reshape(-1)
+        sizes = np.bincount(owners)
+        ends = np.cumsum(sizes)
+        counts = np.minimum(np.diff(np.floor(share * np.concatenate([[0], ends]) + 0.5)), sizes - 1).astype(np.int64)
+        if not counts.sum():
+            found = (
+                f"{share:g} of {n} training examples of {len(sizes)} owners" if len(sizes) > 1 else f"{share:g} of {n}"
+            )
+            raise ScenarioError(f"data.validation: expected a share of at least one example, found {found}; raise it")
+        keys = np.arange(n)[::-1] if self.tokens else streams.generator("validation").random(n)
+        order = np.lexsort((keys, owners))
+        drawn = np.zeros(n, bool)
+        drawn[order] = np.arange(n) - np.repeat(ends - sizes, sizes) < np.repeat(counts, sizes)
+        kept = np.flatnonzero(~drawn)
+        part = replace(self.training_part(kept), validation=(self.train_x[drawn], self.train_y[drawn]))
+        if self.minimum_of is None or self.known is None:
+            return part
+        of_all = self.minimum_of
+        part = replace(part, known=SomeOf(self.known, kept), minimum_of=lambda examples: of_all(kept[examples]))
+        return part.measured_on(np.arange(len(kept)))
 
     def measured_on(self, examples: npt.NDArray[np.integer]) -> Dataset:
         """Return the set with the optimum of some training examples, if known."""

@@ -106,6 +106,23 @@ class Rows:
         return (0.0, largest / 4) if self.logistic else (least, largest)
 
 
+@dataclass(frozen=True, eq=False)
+class SomeOf:
+    """The problem of some examples [m] of another one."""
+
+    whole: Known
+    examples: npt.NDArray[np.integer]
+
+    def gradients(self, w: DoubleArray) -> DoubleArray:
+        """Return the gradients of these examples."""
+        gradients: DoubleArray = self.whole.gradients(w)[self.examples]
+        return gradients
+
+    def curvatures(self, examples: Indices) -> tuple[float, float]:
+        """Return the extremes of some of these examples."""
+        return self.whole.curvatures(self.examples[examples])
+
+
 def design_of(x: FloatArray, intercept: bool) -> DoubleArray:
     """Return the features in float64, with a last column of ones for an intercept."""
     columns = [x.astype(np.float64), np.ones((len(x), 1))] if intercept else [x.astype(np.float64)]

@@ -1,6 +1,6 @@
 """Changes of a set before training: a choice of classes, PCA, normalization.
 
-Principal axes, means and deviations are fitted on the training part only and applied to both parts. Fitting on clients'
+Principal axes, means and deviations are fitted on the training part only and applied to all parts. Fitting on clients'
 data is not covered by any epsilon. With `fit_on: {public: N}` the fit uses N training examples that the seed draws and
 that no client holds: they stand for public data.
 """
@@ -31,8 +31,9 @@ def transform(
     normalize: str = "none",
     fit_on: Mapping[str, int] | None = None,
     streams: Streams | None = None,
+    validation: float | None = None,
 ) -> Dataset:
-    """Keep some classes, apply PCA, then normalize.
+    """Keep some classes, set `validation` aside, apply PCA, then normalize.
 
     `classes` are renumbered in their order, and so are `class_groups`, each of which becomes one class; None keeps all
     as they are. `pca` is the number of principal components, None keeps the
@@ -49,6 +50,9 @@ def transform(
         data = keep_classes(data, classes)
     if class_groups is not None:
         data = merge_classes(data, class_groups)
+    streams = streams or Streams(0)
+    if validation is not None:
+        data = data.set_aside(validation, streams)
     public = None
     if fit_on is not None:
         n, count = len(data.train_x), fit_on["public"]
@@ -57,7 +61,7 @@ def transform(
                 f"data.fit_on.public: expected 1 to {n - 1}, less than the training part, found {count}"
             )
         drawn = np.zeros(n, bool)
-        drawn[(streams or Streams(0)).generator("public").choice(n, count, replace=False)] = True
+        drawn[streams.generator("public").choice(n, count, replace=False)] = True
         data, public = data.training_part(~drawn), data.scaling(data.train_x[drawn])
     if pca is not None:
         project = principal_axes(data.scaling(data.train_x) if public is None else public, pca, pca_center)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from simfl.live.transport import Vector
 from simfl.records import Manifest, RunFolder
 from simfl.records.folder import combine_digests, digest_text
 from simfl.records.models import write_models
+from simfl.records.tables import VALIDATION, further_metrics
 from simfl.tape.evaluation import Evaluator
 from simfl.tape.executor import choose_device
 
@@ -57,19 +59,21 @@ def write(setup: Setup, outcome: Outcome, root: Path, warnings: list[str]) -> Pa
     evaluator = Evaluator(model, choose_device("cpu"), data.scaling)
     loss_examples = setup.problem.measured.loss_examples
     train = evaluator.examples(data.train_x[loss_examples], data.train_y[loss_examples])
-    test = evaluator.examples(data.test_x, data.test_y)
+    sets = [evaluator.examples(data.test_x, data.test_y)]
+    sets += [] if setup.dataset.validation is None else [evaluator.examples(*setup.dataset.validation)]
     count, rows, nan = scenario.clients.count, outcome.rows, float("nan")
     sent = outcome.clients[:, 2:4].sum(axis=0) + np.array(outcome.server)
     per_update = training.update_examples or training.batch_size
-    with folder.table("metrics") as table:
+    with folder.table("metrics", further=further_metrics(False, VALIDATION[: 2 * len(sets) - 2])) as table:
         for snapshot in outcome.snapshots:
             mark = snapshot.mark
-            train_loss, of_test = evaluator.measure(snapshot.mean, train)[0], evaluator.measure(snapshot.mean, test)[:2]
+            train_loss = evaluator.measure(snapshot.mean, train)[0]
+            of_test, *of_validation = (evaluator.measure(snapshot.mean, examples)[:2] for examples in sets)
             share = mark.time_s / outcome.time_s if outcome.time_s else 0.0
             epochs = mark.updates * per_update / float(training.sizes.sum())
             progress = (mark.time_s, mark.updates, epochs, mark.updates // count)
             numbers = (train_loss, *of_test, snapshot.consensus_distance, *np.floor(share * sent).tolist())
-            table.append((*progress, *numbers, nan, mark.time_s))
+            table.append((*progress, *numbers, nan, mark.time_s, *itertools.chain(*of_validation)))
     if scenario.record.updates:
         with folder.table("updates") as table:
             for row in rows:

@@ -20,7 +20,7 @@ from simfl.records.display import show_number, show_points, show_share, show_tim
 from simfl.records.results import Run
 from simfl.records.seeds import CONFIDENCE, Crossed, Seed, components, half_widths, pair_of
 from simfl.records.sweeps import Group, Sweep, labels_of
-from simfl.records.targets import ACCURACY, Target, as_target
+from simfl.records.targets import ACCURACY, Target, as_target, deciding
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,10 +54,14 @@ _SPREAD_OF = {
 }
 
 
-def common_accuracy(runs: Sequence[Run]) -> float:
-    """Return the best test accuracy that all runs reached, NaN if one has none."""
-    best = [float(np.fmax.reduce(run.evaluations["test_accuracy"], initial=math.nan)) for run in runs]
-    return math.nan if not best or any(map(math.isnan, best)) else min(best)
+def common_accuracy(runs: Sequence[Run]) -> Target:
+    """Return the best test accuracy that all runs reached, NaN if one has none.
+
+    If all runs have a validation part, it is the accuracy there.
+    """
+    column = deciding(runs)
+    best = [float(np.fmax.reduce(run.evaluations[column], initial=math.nan)) for run in runs]
+    return Target(math.nan if not best or any(map(math.isnan, best)) else min(best), column)
 
 
 def shared_measures(runs: Sequence[Run]) -> list[str]:
@@ -123,7 +127,7 @@ def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
     target = common_accuracy(runs)
     times_s = [math.nan if math.isnan(target) else time_to_accuracy(run, target) for run in runs]
     return [
-        {**run.outcome(), "common_accuracy": target, "time_to_common_s": time_s}
+        {**run.outcome(), "common_accuracy": float(target), "time_to_common_s": time_s}
         for run, time_s in zip(runs, times_s, strict=True)
     ]
 
@@ -257,7 +261,7 @@ def _show_spread(row: pd.Series[Any], name: str, write: Callable[[float, float],
     return f"{value_of[0]} ({value_of[1]} to {value_of[2]})"
 
 
-def target_of(groups: Sequence[Group]) -> float:
+def target_of(groups: Sequence[Group]) -> Target:
     """Return the best accuracy that all good runs reached; NaN without one."""
     return common_accuracy([run for group in groups for run in group.good.values()])
 
@@ -274,8 +278,9 @@ def compare_groups(
     """Return one row per group of runs that differ only in their seeds.
 
     `target` is the test accuracy whose cost is compared, or text for `as_target`; None: the best accuracy that all runs
-    reached. `baseline` is the label of a group, or the label of one setting: each group is then compared with the group
-    that has this setting and agrees otherwise; ScenarioError for other labels.
+    reached. If all runs have a validation part, both are accuracies there. `baseline` is the label of a group, or the
+    label of one setting: each group is then compared with the group that has this setting and agrees otherwise;
+    ScenarioError for other labels.
 
     The columns are label, the settings, `runs`, `diverged`; for each x of test_accuracy, test_loss, epsilon and the
     additional measures of all runs: x, x_low, x_high; `target` with `target_metric` and `target_at_most`; `reached`,
@@ -291,8 +296,8 @@ def compare_groups(
 
     if not groups:
         raise ValueError("compare_groups: expected at least one group, found none")
-    goal = as_target(target) or Target(target_of(groups))
     good = [run for group in groups for run in group.good.values()]
+    goal = as_target(target, deciding(good)) or target_of(groups)
     goal.check(good)
     costs = {group.label: {seed: cost_of_accuracy(run, goal) for seed, run in group.good.items()} for group in groups}
     references = find_baselines(groups, baseline) if baseline is not None else {}

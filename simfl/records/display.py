@@ -25,6 +25,8 @@ Y_AXES = {
     "train_loss": "training loss",
     "test_loss": "test loss",
     "test_accuracy": "test accuracy",
+    "validation_loss": "validation loss",
+    "validation_accuracy": "validation accuracy",
     "consensus_distance": "consensus distance",
     "bytes_sent": "data sent by all clients",
     "messages": "messages",

@@ -60,7 +60,13 @@ clipping_norm NaN. If the run clips whole updates, clipping_norm is that of upda
 ADAPTED = _schema(clipping_norm=_REAL)
 """An additional column of `metrics` for an adaptive norm: that of the next sum."""
 
-TAKEN = (*METRICS.names, *GRADIENTS.names, "label", "runs", "diverged", "target", "reached", "evaluations", "baseline")
+VALIDATION = ("validation_loss", "validation_accuracy")
+"""Additional columns of `metrics` with `data.validation`; each metric of the model has one with this prefix, too."""
+
+TAKEN = (
+    *METRICS.names, *GRADIENTS.names, *VALIDATION,
+    "label", "runs", "diverged", "target", "reached", "evaluations", "baseline",
+)  # fmt: skip
 """Names that a user's metric cannot have, because tables or comparisons use them."""
 
 

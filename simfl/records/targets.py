@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from simfl.records.tables import Columns
 
 ACCURACY = "test_accuracy"
+VALIDATION = "validation_accuracy"
+"""The column that takes the place of `ACCURACY` where it chooses, in runs that have it."""
 
-SMALLER_IS_BETTER = ("train_loss", "test_loss", "consensus_distance", "gradient_norm", "mae", "rmse")
+SMALLER_IS_BETTER = ("train_loss", "test_loss", "validation_loss", "consensus_distance", "gradient_norm", "mae", "rmse")
 """Metrics for which `METRIC=VALUE` means at most the value."""
 
 
@@ -58,28 +60,39 @@ class Target(float):
         """The target in a heading: `91.64%`, or `test loss ≤ 0.3`."""
         if self.metric == ACCURACY:
             return show_share(float(self))
+        if self.metric == VALIDATION:
+            return f"{show_share(float(self))} (validation)"
         return f"{measure_label(self.metric)} {'≤' if self.at_most else '≥'} {show_number(float(self))}"
 
     @property
     def words(self) -> str:
         """The target in a sentence, such as `a test accuracy of 91.64%`."""
-        if self.metric == ACCURACY:
-            return f"a test accuracy of {self.short}"
+        if self.metric in (ACCURACY, VALIDATION):
+            return f"a {measure_label(self.metric)} of {show_share(float(self))}"
         return f"a {measure_label(self.metric)} of at {'most' if self.at_most else 'least'} {show_number(float(self))}"
 
 
-def as_target(target: float | str | None) -> Target | None:
-    """Return a target from `0.9`, "0.9", "test_loss=0.3" or "bits<=1.5"."""
+def deciding(runs: Iterable[Run]) -> str:
+    """Return the accuracy that decides: that of validation if all runs have it."""
+    tables = [run.evaluations.names for run in runs]
+    return VALIDATION if tables and all(VALIDATION in names for names in tables) else ACCURACY
+
+
+def as_target(target: float | str | None, accuracy: str = ACCURACY) -> Target | None:
+    """Return a target from `0.9`, "0.9", "test_loss=0.3" or "bits<=1.5".
+
+    A number alone is one of the column `accuracy`.
+    """
     if target is None or isinstance(target, Target):
         return target
-    metric, sign, value = ACCURACY, "", str(target)
+    metric, sign, value = accuracy, "", str(target)
     if isinstance(target, str) and (parts := re.fullmatch(r"\s*(\w+)\s*(<=|>=|=)\s*(\S+)\s*", target)):
         metric, sign, value = parts.groups()
     try:
         number = float(value)
     except ValueError:
         number = float("nan")
-    if number != number or (metric == ACCURACY and not 0 < number <= 1):
+    if number != number or (metric == accuracy and not 0 < number <= 1):
         raise ScenarioError(
             f"--target: expected a test accuracy in (0, 1], such as 0.9 for 90%, or METRIC=VALUE, such as "
             f"test_loss=0.3, found {target if isinstance(target, str) else f'{target:g}'}"

@@ -34,7 +34,7 @@ from simfl.records.display import measure_label, show_ending, show_range, show_s
 from simfl.records.results import clock_of, describe_noise
 from simfl.records.seeds import Seed, half_widths, pair_of
 from simfl.records.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
-from simfl.records.targets import Target, as_target
+from simfl.records.targets import Target, as_target, deciding
 from simfl.scenario.syntax import write
 
 #: Points of a curve: enough to look smooth, and few enough for a page that is mailed.
@@ -143,7 +143,8 @@ def gather(
     runs = [(group.label, run) for group in groups for run in group.runs.values()]
     if target is None and sweep is not None:
         target = sweep.study["compare"]["target"]
-    goal = as_target(target) or Target(target_of(groups))
+    good = [run for group in groups for run in group.good.values()]
+    goal = as_target(target, deciding(good)) or target_of(groups)
     goal.check(run for _, run in runs)
     labels = labels if sweep is None else [group.label for group in groups]
     parts = _parts(groups, goal, labels)

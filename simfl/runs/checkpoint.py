@@ -59,7 +59,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
     for key in ("name", "description"):
         del scenario[key]
     del scenario["execution"]
-    arrays = data.train_x, data.train_y, data.test_x, data.test_y, partition.indices, partition.offsets
+    arrays = *data.arrays, partition.indices, partition.offsets
     world = [np.asarray(setup.topology.edges), speeds(setup.scenario, setup.streams)]
     if setup.underlay is not None:  # perhaps from a file
         world += setup.underlay.arrays()

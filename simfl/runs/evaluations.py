@@ -48,7 +48,7 @@ class Evaluations:
         self._recorder = recorder
         self._report = report
         self._known_wall_times_s = deque(known_wall_times_s)
-        self._goals = goals_of(context.setup.scenario.stop)
+        self._goals = goals_of(context.setup.scenario.stop, bool(context.setup.of_validation))
         self._pending: deque[_Pending] = deque()
         self._last: tuple[float, int] | None = None
 
@@ -210,11 +210,15 @@ class Schedule:
         self._set_time()
 
 
-def goals_of(stop: Stop) -> dict[str, Callable[[Mapping[str, float]], bool]]:
-    """Return the goals that end a run: a reason, and a test of a row of metrics."""
+def goals_of(stop: Stop, validated: bool = False) -> dict[str, Callable[[Mapping[str, float]], bool]]:
+    """Return the goals that end a run: a reason, and a test of a row of metrics.
+
+    `validated` says whether there is a validation part, whose accuracy decides.
+    """
+    column = "validation_accuracy" if validated else "test_accuracy"
     goals: dict[str, Callable[[Mapping[str, float]], bool]] = {}
     if (accuracy := stop.accuracy) is not None:
-        goals["accuracy"] = lambda row: row["test_accuracy"] >= accuracy
+        goals["accuracy"] = lambda row: row[column] >= accuracy
     if (suboptimality := stop.suboptimality) is not None:
         goals["suboptimality"] = lambda row: row["suboptimality"] <= suboptimality
     if (metric := stop.metric) is not None:

@@ -66,7 +66,7 @@ class Recorder:
             names += ["releases"] + ["uses"] * ledger.by_passes + ["cohorts"] * ledger.counts_cohorts
             names += ["client_epsilon"] * (ledger.accounted and record.epsilon)
         measured = setup.problem.measured
-        named = (*setup.model.metric_names, *measured.further)
+        named = (*setup.model.metric_names, *setup.of_validation, *measured.further)
         adapted = self._plan is not None and self._plan.adaptive is not None
         columns = further_metrics(bool(measured.gradient_examples), named, adapted)
         of_clients = further_of_clients(self._further_of_clients())

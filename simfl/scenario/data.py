@@ -72,6 +72,13 @@ class DataConfig(Config):
         """Whether the data set names the owner of each example."""
         return False
 
+    validation: OpenShare | None = option(
+        None,
+        "share of the training examples, drawn by the seed and of every known owner alike, that is neither trained nor "
+        "tested on: what chooses (goals of `stop`, targets of comparisons, tuning) looks at it in place of the test "
+        "set. Metrics then have validation_loss and validation_accuracy. Not written where it is null",
+        exclude_if=_is_null,
+    )
     partition: Partition = option(Iid(), "how the training examples are divided over the clients")
 
 

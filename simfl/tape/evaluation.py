@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -58,6 +59,15 @@ class Evaluator:
         program = kernels.evaluation_program(weight.shape, self.model, min(self.chunk, len(weight)))
         loss, correct, metrics = program(params, x, y, weight)
         return float(loss), float(correct), {name: float(metrics[name]) for name in self.model.metric_names}
+
+    def validated(self, params: Params, parts: Sequence[Examples]) -> dict[str, float]:
+        """Return what `measure` does of the validation part, if there is one, by column."""
+        measures: dict[str, float] = {}
+        for part in parts:
+            loss, accuracy, own = self.measure(params, part)
+            measures |= {f"validation_{name}": value for name, value in own.items()}
+            measures |= {"validation_loss": loss, "validation_accuracy": accuracy}
+        return measures
 
     def answers(
         self, params: Params, x: NDArray[Any], y: NDArray[Any]

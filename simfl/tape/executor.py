@@ -113,8 +113,8 @@ class Evaluation:
         client_distance: float [K], L2 distance of each model from the mean model, or None if not requested.
         gradient_norm, clipped_share: of gradients at the mean model, see `simfl.records.tables.GRADIENTS`; NaN if not
             requested.
-        further: the model's own metrics on the test set, and the further measures that were requested
-            (`simfl.tape.problem.Measured.further`), by name.
+        further: the model's own metrics on the test set, loss, accuracy and own metrics on the validation part, and the
+            further measures that were requested (`simfl.tape.problem.Measured.further`), by name.
     """
 
     train_loss: float
@@ -290,6 +290,7 @@ class Executor:
         examples, chosen = problem.data, problem.measured.loss_examples
         self._evaluator = Evaluator(problem.evaluated, self.device, examples.scaling)
         self._test = self._evaluator.examples(examples.test_x, examples.test_y)
+        self._validation = [self._evaluator.examples(*part) for part in problem.measured.validation]
         self._train = self._evaluator.examples(examples.train_x[chosen], examples.train_y[chosen])
         self._settings = [self._setting(problem, data)]
         for other in others:  # what is the same for all is on the device once
@@ -673,11 +674,10 @@ class Executor:
                 client_distance[k] = np.linalg.norm(np.asarray(model, dtype=np.float64) - center)
                 if "own_classes_models" in of.problem.measured.further:
                     own_classes.append(self._own_classes(model)[k])
-        nan = float("nan")
-        norm, share = (nan, nan) if of.gradients is None else of.gradients(mean, clipping_norm)
-        further = own
+        norm, share = (float("nan"),) * 2 if of.gradients is None else of.gradients(mean, clipping_norm)
+        further = own | self._evaluator.validated(mean, self._validation)
         if of.problem.measured.further:
-            further = own | self._further(of.problem, mean, client_accuracy, own_classes)
+            further |= self._further(of.problem, mean, client_accuracy, own_classes)
         return Evaluation(
             train_loss, test_loss, accuracy, float(distance), client_loss, client_accuracy, norm, share, further,
             client_distance,

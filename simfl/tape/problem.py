@@ -189,6 +189,7 @@ class Measured:
             `suboptimality` is measured.
         suboptimality: returns f(w) - f(w*) for parameters, f64 [d]; None as `optimum`.
         leading: int [k], the training examples among which the first `gradient_examples` count; None: all.
+        validation: x and y of the validation part, if there is one.
     """
 
     loss_examples: NDArray[np.int64]
@@ -198,6 +199,7 @@ class Measured:
     optimum: NDArray[np.float64] | None = None
     suboptimality: Callable[[NDArray[np.float64]], float] | None = None
     leading: NDArray[np.int64] | None = None
+    validation: tuple[tuple[NDArray[Any], NDArray[Any]], ...] = ()
 
 
 @dataclass(frozen=True)
