@@ -144,7 +144,7 @@ class Dataset:
 
     @property
     def arrays(self) -> tuple[Stored, ...]:
-        """Features and labels of all parts: training, test, and validation if there is one."""
+        """Features and labels of training, test and, if there is one, validation."""
         return self.train_x, self.train_y, self.test_x, self.test_y, *(self.validation or ())
 
     @property
@@ -191,10 +191,10 @@ class Dataset:
         ends = np.cumsum(sizes)
         counts = np.minimum(np.diff(np.floor(share * np.concatenate([[0], ends]) + 0.5)), sizes - 1).astype(np.int64)
         if not counts.sum():
-            found = (
-                f"{share:g} of {n} training examples of {len(sizes)} owners" if len(sizes) > 1 else f"{share:g} of {n}"
+            owned = f" training examples of {len(sizes)} owners" * (len(sizes) > 1)
+            raise ScenarioError(
+                f"data.validation: expected a share of at least one example, found {share:g} of {n}{owned}; raise it"
             )
-            raise ScenarioError(f"data.validation: expected a share of at least one example, found {found}; raise it")
         keys = np.arange(n)[::-1] if self.tokens else streams.generator("validation").random(n)
         order = np.lexsort((keys, owners))
         drawn = np.zeros(n, bool)

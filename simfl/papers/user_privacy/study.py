@@ -65,7 +65,10 @@ EARLY = {"wait": "wait", "send_away": "are sent away"}
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return the runs that choose clipping norms, gates, and draws; the quick form has one norm, and judges it."""
+    """Return the runs that choose clipping norms, gates, and draws.
+
+    The quick form has one norm, and judges it.
+    """
     seeds = 2 if quick else SEEDS
     if quick:
         made = [_equal(EQUAL, cell, 2, 1) for cell in itertools.product(BASES, NOISES, (4.0,), (0.4,))]
@@ -83,7 +86,7 @@ def experiments(quick: bool) -> Sequence[Experiment]:
 
 
 def later(runs: Runs, quick: bool) -> Sequence[Experiment]:
-    """Return the runs of fresh seeds with the norm that was best on the first ones, once all norms were tried."""
+    """Return the runs of fresh seeds with the norm that was best on the first ones."""
     methods = [method for method in itertools.product(BASES, NOISES, EPSILONS)
                if len(runs.cells(NORMS, *method)) == len(CLIPS)]  # fmt: skip
     return [_equal(EQUAL, (*method, chosen(runs, *method)), JUDGED, TUNING + 1) for method in methods]
@@ -133,7 +136,7 @@ def noise_of(run: Run) -> float:
 
 
 def chosen(runs: Runs, *method: Any) -> float:
-    """Return the clipping norm with which (server, noise, epsilon) is most accurate on the first seeds."""
+    """Return the clipping norm of (server, noise, epsilon) that is best on the first seeds."""
     best = max(runs.cells(NORMS, *method), key=lambda cell: mean(runs.each(NORMS, cell, reached)))
     return float(best[-1])
 
@@ -179,7 +182,10 @@ def draws(runs: Runs) -> Iterator[Number]:
 
 
 def leads(runs: Runs, one: Cell, other: Cell, choices: tuple[str, str]) -> Iterator[Reading]:
-    """Yield a reading by the lead of a method over another in points, named by two parts of its cell."""
+    """Yield a reading by the lead of a method over another in points.
+
+    It is named by two parts of the method's cell.
+    """
     if runs.has(EQUAL, one, other):
         values = runs.pairs(EQUAL, one, other, lambda first, second: reached(first) - reached(second))
         text = f"{show(values, sign=True)} points ahead ({show(runs.each(EQUAL, one, reached))} %)"
