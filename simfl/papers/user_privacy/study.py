@@ -135,8 +135,8 @@ def noise_of(run: Run) -> float:
     return float(run.manifest.extra["noise"]["noise_multiplier"][0])
 
 
-    """Return the clipping norm of a method that is best on the first seeds.
-    """Return the clipping norm of (server, noise, epsilon) that is best on the first seeds."""
+def chosen(runs: Runs, *method: Any) -> float:
+    """Return the clipping norm of a method that is best on the first seeds."""
     best = max(runs.cells(NORMS, *method), key=lambda cell: mean(runs.each(NORMS, cell, reached)))
     return float(best[-1])
 
