@@ -114,7 +114,7 @@ WEIGHTS = {
     "tape": 5395,
     "world": 5377,
 }
-MOST_LINES = {"core": 55091, "all": 92199, "tests": 63441}
+MOST_LINES = {"core": 55091, "all": 92199, "tests": 63202}
 
 
 @dataclass(frozen=True)

@@ -17,26 +17,6 @@ K, BATCH_S = 5, 8e-3
 SPEEDS = [1.0, 1.7, 3.3, 11.3, 40.1]
 
 
-def by_hand(threshold, late, updates):
-    """Return (time, client, delay) of each update, and the discarded gradients of each client: Algorithms 4 and 5."""
-    seconds = [BATCH_S * speed for speed in SPEEDS]
-    done, read, version, rows, discarded = list(seconds), [0] * K, 0, [], [0] * K
-    while len(rows) < updates:
-        client = int(np.argmin(done))
-        now, delay = done[client], version - read[client]
-        if delay < threshold:
-            version += 1
-            rows.append((now, client, delay))
-        else:
-            discarded[client] += 1
-        restarted = [client]
-        if late == "stop":
-            restarted += [k for k in range(K) if k != client and version - read[k] >= threshold]
-        for k in restarted:
-            done[k], read[k] = now + seconds[k], version
-    return rows, discarded
-
-
 @pytest.mark.parametrize("late", ["drop", "stop"])
 def test_ringmaster_equals_the_papers_server(late):
     problem = make_problem(6, sampling="poisson", clipping_norm=0.7)

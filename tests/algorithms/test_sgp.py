@@ -1,19 +1,44 @@
 """SGP: mass that is conserved, its limits, a NumPy replay, overlap, and rough worlds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from simfl.world import ServerModel
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
-from tests.algorithms.test_server import rough_worlds
+from tests.algorithms.test_contract import absence, departure
+from tests.algorithms.test_staleness import ROUGH_LINKS
 from tests.helpers import Lab, batch_gradient, constant, exponential, lognormal, make_problem, make_world, run_algorithm
 from tests.helpers import run_without_numbers as run
 
 K, STEP = 6, 0.4
 LINKS = LinkModel(latency=exponential(4e-3), bandwidth=1e6, loss=0.2, resend_timeout_s=0.01)
 GRAPHS = ["one_peer", "exponential", "ring", "topology"]
+outage, leaves = absence(3), departure(3)
+
+
+@st.composite
+def rough_worlds(draw, num_clients):
+    """Draw a world with slow clients, losses, overtaking, crashes and departures, without new faults after 3 s."""
+    outages = {k: draw(st.lists(outage, max_size=2)) for k in range(num_clients)}
+    for k in range(1, num_clients):
+        if draw(st.integers(0, 4)) == 0:
+            outages[k].append(draw(leaves))
+    world = make_world(
+        num_clients,
+        topology="complete",
+        speeds=[draw(st.sampled_from([0.3, 1.0, 4.0])) for _ in range(num_clients)],
+        jitter=lognormal(0.4),
+        links=draw(st.sampled_from([LinkModel(), ROUGH_LINKS, replace(ROUGH_LINKS, fifo=True)])),
+        outages={k: rules for k, rules in outages.items() if rules},
+        seed=draw(st.integers(0, 99)),
+    )
+    world.server = ServerModel(seconds_per_update=draw(st.sampled_from([0.0, 1e-3])))
+    return world
 
 
 class Script:
@@ -149,19 +174,6 @@ def test_weight_is_conserved_and_no_client_waits_forever(world, graph, overlap):
         if not world.availability.gone(k, 6.0):
             assert any(row[0] > 4.0 and row[1] == k for row in rows), f"client {k} is stuck"
         assert [row[3] for row in rows if row[1] == k] == sorted({row[3] for row in rows if row[1] == k})
-
-
-def test_halves_are_conserved_to_the_last_bit():
-    totals = []
-    world = make_world(8, jitter=lognormal(0.5), links=LINKS)
-
-    def watch(algorithm):
-        algorithm.on_update = lambda row: totals.append(sum(algorithm.weight) + algorithm.flying)
-
-    algorithm, _ = run("sgp", world, updates=2000, overlap=2, prepare=watch)
-    assert len(totals) == 2000
-    assert max(totals) - min(totals) < 1e-12
-    assert np.ptp(algorithm.weight) > 0.1, "messages under way leave weights that differ"
 
 
 def test_x_and_w_of_a_client_that_leaves_are_lost_in_proportion():

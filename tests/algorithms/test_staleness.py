@@ -1,42 +1,16 @@
 """Bounds on staleness if clients apply their own updates, in worlds drawn by hypothesis."""
 
-from collections import Counter
-
 import pytest
 
 from simfl.algorithms.staleness import StalenessBound
 from simfl.world.availability import Outage
 from simfl.world.cuts import Cut, Cuts
 from simfl.world.links import LinkModel
-from tests.algorithms.test_server import ROUGH_LINKS
-from tests.helpers import constant, lognormal, make_training, make_world, run_without_numbers
+from tests.helpers import constant, exponential, lognormal, make_training, make_world, run_without_numbers
 
+ROUGH_LINKS = LinkModel(latency=exponential(4e-3), bandwidth=1e5, loss=0.3, resend_timeout_s=0.02, uplink=1e5)
 WAYS = [("adpsgd", {"exchange": "messages"}), ("adpsgd", {"exchange": "atomic"}), ("gossip_learning", {})]
 ways = pytest.mark.parametrize(("kind", "options"), WAYS, ids=["messages", "atomic", "gossip_learning"])
-
-
-class Watch:
-    """Records the gradients that an algorithm promises, loses and drops."""
-
-    def __init__(self, algorithm):
-        self.promised, self.lost = Counter(), Counter()
-        promise, lose = algorithm.batches.gradient, algorithm.batches.lost
-
-        def gradient(model, client):
-            self.promised[client] += 1
-            return promise(model, client)
-
-        def lost(gradient):
-            self.lost[gradient.client] += 1
-            return lose(gradient)
-
-        algorithm.batches.gradient, algorithm.batches.lost = gradient, lost
-
-
-def run(kind, world, **options):
-    watches = []
-    algorithm, rows = run_without_numbers(kind, world, prepare=lambda a: watches.append(Watch(a)), **options)
-    return algorithm, rows, watches[0]
 
 
 @ways

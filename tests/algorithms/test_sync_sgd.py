@@ -21,17 +21,6 @@ from tests.helpers import (
 )
 
 
-def single():
-    """Return a world of one client, which has no links."""
-    import networkx as nx
-
-    from simfl.world.topology import Topology
-
-    world = make_world(2)
-    world.topology = Topology.from_graph(nx.empty_graph(1))
-    return world
-
-
 def test_a_learner_that_left_no_longer_counts_and_one_that_crashed_computes_again():
     outages = {3: [Outage(0.012, float("inf"), crash=True)], 5: [Outage(0.018, 0.05, crash=True)]}
     problem = make_problem()

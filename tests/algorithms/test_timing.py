@@ -70,13 +70,3 @@ def test_sync_waits_for_the_slowest_and_then_all_reduces(rule, link, steps):
         assert spent.communicated_s(k) == pytest.approx(iterations * all_reduce)
         total = spent.computed_s(k) + spent.waited_s(k) + spent.communicated_s(k)
         assert total == pytest.approx(world.clock.now, rel=1e-12)
-
-
-def rate(kind, num_clients, slowdowns, horizon, **options):
-    """Return the updates per virtual second, in units of 1 / (seconds of a batch)."""
-    world = make_world(num_clients, slowdowns=slowdowns, seconds_per_example=SECONDS)
-    training = make_training([64] * num_clients, batch_size=BATCH)
-    algorithm, _ = run_without_numbers(
-        kind, world, training=training, until=(horizon + 0.01) * BATCH * SECONDS, **options
-    )
-    return algorithm.updates / horizon

@@ -60,10 +60,6 @@ def test_the_ratio_of_a_sums_law_to_a_discrete_gaussian_is_within_tau(deviation,
     assert tau <= paper
 
 
-def hockey_stick(one, other, epsilon):
-    return float(np.maximum(0, one - np.exp(np.longdouble(epsilon)) * other).sum())
-
-
 @pytest.mark.parametrize(("deviation", "parts", "norm"), [(0.6, 3, 1.0), (0.9, 4, 2.0), (1.5, 2, 1.0), (3.0, 5, 4.0)])
 @pytest.mark.parametrize("releases", [1, 3])
 def test_epsilon_is_above_that_of_brute_force(deviation, parts, norm, releases):

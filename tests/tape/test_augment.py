@@ -22,7 +22,6 @@ from simfl.tape.kernels import change_of_round, gradient_of_batch
 from tests.helpers import make_problem
 
 KEY = Streams(3).key("augment")
-U32 = np.uint64(2**32 - 1)
 SCENARIO = {
     "data": {"set": "digits", "augment": {"crop": 1, "flip": True}},
     "clients": {"count": 2},
