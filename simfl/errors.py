@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -45,6 +46,19 @@ def nearest(word: object, valid: Iterable[str]) -> str:
     words = {name.casefold(): name for name in reversed(list(valid))}  # the first of those that differ in case alone
     close = difflib.get_close_matches(str(word).casefold(), words, n=1, cutoff=0.6)
     return f"; did you mean '{words[close[0]]}'?" if close else ""
+
+
+def missing(error: ModuleNotFoundError) -> str | None:
+    """Return the line for a library of simfl that is not installed.
+
+    None: the module is none of them.
+    """
+    from importlib.metadata import requires
+
+    module = (error.name or "").partition(".")[0]
+    name = {"sklearn": "scikit-learn", "yaml": "PyYAML"}.get(module, module.replace("_", "-"))
+    required = {re.split(r"[^\w-]", line)[0].lower() for line in requires("simfl") or ()}
+    return f"expected {name} to be installed, found nothing; pip install {name}" if name.lower() in required else None
 
 
 def to_path(value: object, expected: str) -> Path:

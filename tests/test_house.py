@@ -89,13 +89,13 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1315,
+    "": 1329,
     "accounts": 3613,
     "algorithms": 10077,
     "assembly": 4092,
     "attacks": 4760,
     "bench": 1505,
-    "cli": 1211,
+    "cli": 1217,
     "compression": 790,
     "data": 3959,
     "downloads": 513,
@@ -114,7 +114,7 @@ WEIGHTS = {
     "tape": 5395,
     "world": 5377,
 }
-MOST_LINES = {"core": 55091, "all": 92199, "tests": 63202}
+MOST_LINES = {"core": 55111, "all": 92219, "tests": 63216}
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from simfl.cli.run import run
 from simfl.cli.schema import schema
 from simfl.cli.shared import BAD_INPUT, INTERRUPTED, RUN_FAILED, Command, Group, help_of, say
 from simfl.cli.validate import validate
-from simfl.errors import DataError, RunError, ScenarioError, nearest
+from simfl.errors import DataError, RunError, ScenarioError, missing, nearest
 from simfl.runs import FEW_COLLECTIONS
 from simfl.version import __version__
 
@@ -92,7 +92,7 @@ def main() -> NoReturn:
             say(f"standard output: cannot write: {os.strerror(error.errno)}")
             _close_output()
             sys.exit(RUN_FAILED)
-        if (line := _usage(error)) is None:
+        if (line := missing(error) if isinstance(error, ModuleNotFoundError) else _usage(error)) is None:
             raise
         say(line)
         sys.exit(BAD_INPUT)

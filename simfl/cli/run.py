@@ -13,7 +13,7 @@ from simfl import plugins, signals
 from simfl.cli import shared
 from simfl.cli.shared import RUN_FAILED, Json, Overrides, Seed, aside, say, write_json
 from simfl.cli.validate import load_all
-from simfl.errors import RunError, SimflError
+from simfl.errors import RunError, SimflError, missing
 from simfl.runs import CHECKPOINT_EVERY
 
 if TYPE_CHECKING:
@@ -111,8 +111,14 @@ def _run_all(
 
 
 def figures_of(runs: Sequence[Run], out: Path) -> list[Path]:
-    """Return the figures that plugins draw of runs."""
-    return [plugins.load("figures", name)(runs, out) for name in plugins.names("figures")]
+    """Return the figures that plugins draw of runs; without their library say so."""
+    try:
+        return [plugins.load("figures", name)(runs, out) for name in plugins.names("figures")]
+    except ModuleNotFoundError as error:
+        if (line := missing(error)) is None:
+            raise
+        say(f"no figure: {line}")
+        return []
 
 
 def result_of(run: Run) -> dict[str, Any]:

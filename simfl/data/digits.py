@@ -28,8 +28,8 @@ def load_digits(root: Path | None, streams: Streams, *, test_fraction: float = 0
 def _digits() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Return examples, f32 [1797, 64], and labels; cached, since parsing is slow."""
     spec = importlib.util.find_spec("sklearn")  # without importing it, which takes two seconds
-    assert spec is not None
-    assert spec.origin is not None
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("digits come with scikit-learn", name="sklearn")
     with gzip.open(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as lines:
         values = np.loadtxt(lines, delimiter=",", dtype=np.int32)
     return (values[:, :-1] / 16.0).astype(np.float32), values[:, -1].copy()

@@ -14,7 +14,7 @@ from rich.console import Console
 import simfl
 from simfl import signals
 from simfl.cli import bars, console
-from simfl.errors import RunError
+from simfl.errors import RunError, missing
 from simfl.records import Progress, Run, read
 from simfl.records.comparison import compare_groups
 from simfl.records.sweeps import Group
@@ -342,6 +342,20 @@ def test_a_comparison_keeps_its_columns_at_any_width(make_run, monkeypatch, caps
 )  # fmt: skip
 def test_a_wrong_command_line_gives_one_line(simfl_, words, line):
     assert simfl_(*words) == (2, "", line + "\n")
+
+
+def test_a_missing_library_is_one_line_and_no_run_fails_by_it(simfl_, fake_runs, scenario, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # an import fails as if it were not installed
+    line = "expected matplotlib to be installed, found nothing; pip install matplotlib\n"
+    code, out, err = simfl_("run", scenario)
+    assert (code, err) == (0, f"no figure: {line}")
+    assert "test accuracy" in out
+    assert simfl_("plot", re.search(r"folder +│ (\S+)", out)[1]) == (2, "", line)
+
+
+def test_a_missing_module_that_simfl_does_not_require_is_no_line_of_its_own():
+    assert missing(ModuleNotFoundError("x", name="my_net")) is None
+    assert missing(ModuleNotFoundError("x", name="sklearn.datasets")).endswith("pip install scikit-learn")
 
 
 def test_validate_checks_without_running(simfl_, scenario, tmp_path):
