@@ -662,16 +662,6 @@ class Tape:
         if self.releases is not None:
             self.releases.hold(promise)
 
-    def apply_with_noise(
-        self, base: Model, factor: Number, terms: Sequence[tuple[Number, Gradient]], noise_scale: Number
-    ) -> Model:
-        """Return base + factor * (sum_j c_j U_j + noise_scale * noise), at a server.
-
-        See `with_noise`.
-        """
-        noised = self.with_noise(terms, noise_scale)
-        return self.apply((1.0, base), *((factor * c, update) for c, update in noised))
-
     def with_noise(
         self, terms: Sequence[tuple[Number, Gradient]], noise_scale: Number
     ) -> list[tuple[Number, Gradient]]:

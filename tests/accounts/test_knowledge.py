@@ -160,7 +160,8 @@ def test_noise_of_a_server_is_in_its_messages_only():
     model = tape.constant(np.zeros(3, np.float32))
     rounds = [tape.train(model, client, 0, 2, 4, (0.1, 0.0, 0.0, 0.0)) for client in range(2)]
     sent = [tape.knowledge.row_of(one) for one in rounds]
-    made = tape.apply_with_noise(model, 0.5, [(1.0, one) for one in rounds], 7.0)
+    noised = tape.with_noise([(1.0, one) for one in rounds], 7.0)
+    made = tape.apply((1.0, model), *((0.5 * c, update) for c, update in noised))
     a, b = tape.knowledge.matrices([*sent, tape.knowledge.row_of(made)])
     np.testing.assert_array_equal(a, [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
     np.testing.assert_array_equal(b, [[0.0], [0.0], [3.5]])

@@ -283,7 +283,8 @@ class Central(Own):
         while True:
             gradient = self.batches.gradient(self.model[me], me)
             yield self.compute(me)
-            self.model[me] = self.tape.apply_with_noise(self.model[me], -0.01, [(1.0, gradient)], self._bare[me])
+            ((c, noised),) = self.tape.with_noise([(1.0, gradient)], self._bare[me])
+            self.model[me] = self.tape.apply((1.0, self.model[me]), (-0.01 * c, noised))
             self.updated(me, 0, 16, 0.01)
 
 

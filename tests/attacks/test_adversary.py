@@ -98,7 +98,7 @@ def test_pieces_are_heard_as_one_release(tape, told, way, start):
 def test_the_parts_of_a_sum_with_server_noise_are_heard_separately(tape, told):
     model = tape.constant(np.zeros(SIZE, np.float32))
     updates = [(1.0, tape.gradient(model, 0, draw, 8)) for draw in range(3)]
-    tape.apply_with_noise(model, 1.0, updates, 2.0)
+    tape.apply((1.0, model), *tape.with_noise(updates, 2.0))
     tape.deliver()
     assert [draw for _, draw, *_ in told] == [0, 1, 2]
 
