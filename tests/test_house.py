@@ -91,7 +91,7 @@ MOST_GUESTS = 3
 WEIGHTS = {
     "": 1329,
     "accounts": 3613,
-    "algorithms": 10077,
+    "algorithms": 10073,
     "assembly": 4092,
     "attacks": 4760,
     "bench": 1505,
@@ -111,10 +111,10 @@ WEIGHTS = {
     "runs": 2121,
     "scenario": 8310,
     "studies": 2184,
-    "tape": 5385,
-    "world": 5377,
+    "tape": 5381,
+    "world": 5388,
 }
-MOST_LINES = {"core": 55101, "all": 92209, "tests": 63218}
+MOST_LINES = {"core": 55104, "all": 92212, "tests": 63260}
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,8 @@ class ADPSGD(OwnUpdates):
         self.exchange = exchange
         #: Updates of all clients when each client read its model. A suspended process keeps no number for longer.
         self._read_at = array("q", bytes(8 * self.num_clients))
-        self._unbounded = self.turns.limit is None
+        #: Whether an exchange needs a neighbor that is online and reachable.
+        self._looks = exchange == "atomic" and not (self._trivial and not self.world.network.links.cuts)
         #: The exchange by messages that each client started and that is not over.
         self._under_way: list[Exchange | None] = [None] * (self.num_clients if exchange == "messages" else 0)
         initial = self.tape.constant(self.training.initial)
@@ -114,8 +115,9 @@ class ADPSGD(OwnUpdates):
                 self.batches.lost(gradient)
                 continue  # the client keeps its last model
             if not self.waits:
-                weight = 1.0 if self._unbounded else self.turns.weight(self.updates - self._read_at[me])
-                self.exchange_and_apply(me, gradient, weight, self.updates - self._read_at[me])
+                staleness = self.updates - self._read_at[me]
+                weight = 1.0 if self.unbounded else self.turns.weight(staleness)
+                self.exchange_and_apply(me, gradient, weight, staleness)
                 continue
             apply = functools.partial(self.exchange_and_apply, me, gradient)
             del gradient  # a suspended process would keep it, and the model in it, alive
@@ -162,7 +164,8 @@ class ADPSGD(OwnUpdates):
                 continue
             if not self.waits:
                 staleness = self.updates - self._read_at[me]
-                self.apply(me, gradient, peer, self.turns.weight(staleness), staleness)
+                weight = 1.0 if self.unbounded else self.turns.weight(staleness)
+                self.apply(me, gradient, peer, weight, staleness)
                 continue
             apply = functools.partial(self.apply, me, gradient, peer)
             del gradient  # a suspended process would keep it, and the model in it, alive
@@ -185,7 +188,7 @@ class ADPSGD(OwnUpdates):
             return None, None
         exchange = self._under_way[me] = Exchange(self, me, peer)
         # If the neighbor is offline or unreachable, the exchange is abandoned before any model changes.
-        self.world.network.send(me, peer, self._means.bytes, exchange.at_peer, exchange.refused, exchange.shown.model)
+        self.world.network.send(me, peer, self._means.bytes, exchange.at_peer, exchange.refused, exchange.shown[1])
         return peer, exchange.done
 
     def awaits(self, client: Integer) -> str:
@@ -201,7 +204,7 @@ class ADPSGD(OwnUpdates):
         """
         neighbors = self._neighbors(me)
         draw = self._choice.next(me)
-        if not (self._trivial and not self.world.network.links.cuts) and self.exchange == "atomic":
+        if self._looks:
             now, joined_s = self.clock.now, self.world.network.joined_s
             neighbors = [
                 k for k in neighbors if self.world.availability.online(k, now) and joined_s((me, k), now) == now
@@ -222,7 +225,7 @@ class Exchange:
 
     def __init__(self, owner: ADPSGD, me: int, peer: int) -> None:
         self._owner, self._me, self.peer = owner, me, peer
-        self._take_back, self.shown = owner._means.offer(me, peer)
+        self.shown = owner._means.show(me, peer, me)
         self.done = owner.clock.event()
         #: Whether no client has used the request yet.
         self._open = True
@@ -251,7 +254,7 @@ class Exchange:
         """Send the answer."""
         # The content is the neighbor's model: the receiver can derive it from the difference and what it sent.
         owner = self._owner
-        owner.world.network.send(self.peer, self._me, owner._means.bytes, self.at_home, content=theirs.model)
+        owner.world.network.send(self.peer, self._me, owner._means.bytes, self.at_home, content=theirs[1])
 
     def at_home(self) -> None:
         """Subtract the difference."""
@@ -263,7 +266,7 @@ class Exchange:
         if self._answers is not None:
             self._answers._answer(self.shown)
             return
-        self._take_back()
+        self.shown[2]()
         self._end(False)
 
     def _end(self, took_place: bool) -> None:

@@ -70,8 +70,8 @@ class AsyncSGD(InTurn):
         self.tape.release(gradient)
         sent = self.channel.up(me, self.descent.mean(gradient))
         if self._at_once:
-            network, training = self.world.network, self.training
-            network.hand_over(me, self.server, training.message_bytes, sent or gradient)
+            network = self.world.network
+            network.hand_over(me, self.server, self.channel.up_bytes, sent or gradient)
             staleness = self.version - read
             self.apply(me, gradient, size, sent, self.turns.weight(staleness), staleness)
             content = self.content(me)

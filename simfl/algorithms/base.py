@@ -253,7 +253,10 @@ class Algorithm:
 
     def step_size(self) -> Number:
         """Return the step size of the next update."""
-        return self.descent.size(self.updates)
+        descent, updates = self.descent, self.updates
+        if descent.constant is not None:
+            return descent.constant
+        return descent.size_after(updates, round(descent.examples_per_update * updates))
 
     def updated(
         self,

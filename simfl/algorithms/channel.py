@@ -19,11 +19,11 @@ class Channel:
     """Messages with whole vectors.
 
     Args:
-        down_bytes: of a message with the model.
+        up_bytes, down_bytes: of a message with an update, and of one with the model.
     """
 
-    def __init__(self, down_bytes: int) -> None:
-        self.down_bytes = down_bytes
+    def __init__(self, up_bytes: int, down_bytes: int) -> None:
+        self.up_bytes, self.down_bytes = up_bytes, down_bytes
 
     def up(self, client: int, terms: Terms) -> Model | None:
         """Return what the server decodes of a client's vector; None if it gets all of it."""
@@ -62,7 +62,7 @@ class CompressedChannel(Channel):
         model_bytes: int,
         message_bytes: int,
     ) -> None:
-        super().__init__(message_bytes if compression.downlink else model_bytes)
+        super().__init__(message_bytes, message_bytes if compression.downlink else model_bytes)
         self._tape = tape
         #: w, the model of each client as the server knows it, if the models that it sends are compressed.
         self.held: AbstractScheme | None = None

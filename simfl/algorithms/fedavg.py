@@ -216,7 +216,7 @@ class FedAvg(ServerAlgorithm):
         while True:
             steps, seconds = self.steps[me], self._seconds(me)
             if self._deadline is not None and self.partial_work:
-                size = self._message_bytes or self.training.message_bytes
+                size = self._message_bytes or self.channel.up_bytes
                 steps, seconds = self._deadline.within(me, this, steps, seconds, keys_s, size)
             outcome = yield self.compute_for(me, seconds + keys_s)
             if outcome is not CRASHED:
@@ -287,8 +287,12 @@ class Presence:
 
     def free(self, members: Sequence[int]) -> list[int]:
         """Return the members that could take part in a round that starts now."""
-        server, world, spent = self._server, self._world, self._server.budgets.spent
-        free = [k for k in members if k not in self._busy and not spent(k) and not server.admission.shuts(k)]
+        server, world = self._server, self._world
+        free = [k for k in members if k not in self._busy]
+        if server.budgets.limited:
+            free = [k for k in free if not server.budgets.spent(k)]
+        if server.admission.holds_back:
+            free = [k for k in free if not server.admission.shuts(k)]
         if world.availability.trivial and not world.network.links.cuts:
             return free
         now = server.clock.now

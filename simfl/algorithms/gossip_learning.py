@@ -37,8 +37,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import simpy
 from mypy_extensions import mypyc_attr
@@ -87,8 +86,6 @@ class GossipLearning(OwnUpdates):
         self._changing: set[tuple[int, int]] = set()
         #: t, the age of each client's model.
         self.age = [0] * self.num_clients
-        #: Number of models in flight.
-        self.flying = 0
         #: Sender of the last merged model, by client; None once the client has begun to train on it.
         self._untrained: list[int | None] = [None] * self.num_clients
         self._waiting: list[simpy.Event | None] = [None] * self.num_clients
@@ -126,8 +123,7 @@ class GossipLearning(OwnUpdates):
         if (me, peer) in self._changing:
             return
         age = self.age[me]
-        take_back, shown = self._means.offer(me, peer)
-        self.flying += 1
+        shown = self._means.show(me, peer, me)
         if self._means.remembers:
             self._changing.add((me, peer))
         self.world.network.send(
@@ -135,15 +131,14 @@ class GossipLearning(OwnUpdates):
             peer,
             self._means.bytes,
             lambda: self.receive(peer, me, shown, age),
-            lambda: self._lose(me, peer, take_back),
-            shown.model,
+            lambda: self._lose(me, peer, shown),
+            shown[1],
         )
 
-    def _lose(self, me: int, peer: int, take_back: Callable[[], Any]) -> None:
+    def _lose(self, me: int, peer: int, shown: Shown) -> None:
         """Take back a message that was refused."""
-        self.flying -= 1
         self._changing.discard((me, peer))
-        take_back()
+        shown[2]()
 
     def _meets_s(self, me: int) -> Number:
         """Return the next time at which the client has a neighbor; inf for never."""
@@ -159,8 +154,8 @@ class GossipLearning(OwnUpdates):
 
     def receive(self, me: int, source: int, shown: Shown, age: int) -> None:
         """Merge a model, and wake the worker."""
-        self.flying -= 1
-        self._changing.discard((source, me))
+        if self._changing:
+            self._changing.discard((source, me))
         share = self.share(self.age[me], age)
         self._means.merge(me, source, share, shown)
         self.age[me] = age if share == 1.0 else max(self.age[me], age)
@@ -204,7 +199,8 @@ class GossipLearning(OwnUpdates):
                 continue  # the client keeps its last model
             if not self.waits:
                 staleness = self.updates - read_at
-                self.apply(me, gradient, source, self.turns.weight(staleness), staleness)
+                weight = 1.0 if self.unbounded else self.turns.weight(staleness)
+                self.apply(me, gradient, source, weight, staleness)
                 continue
             apply = functools.partial(self.apply, me, gradient, source)
             del gradient  # a suspended process would keep it, and the model in it, alive

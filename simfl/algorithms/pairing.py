@@ -1,7 +1,7 @@
 """What a pair of clients show each other, and what they make of it.
 
-An algorithm sends an `offer` to a neighbor, with `bytes`. When it arrives, the neighbor answers with `show`: `meet`
-lets it average, and `settle` the client that started the exchange. `merge` is for messages without an answer. The
+An algorithm sends `show` to a neighbor, with `bytes`. When it arrives, the neighbor answers with `show`: `meet` lets it
+average, and `settle` the client that started the exchange. `merge` is for messages without an answer. The
 algorithm does not know what else happens to models on their way:
 
 - `Pairing`: the mean of models;
@@ -13,8 +13,7 @@ algorithm does not know what else happens to models on their way:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from mypy_extensions import mypyc_attr
 
@@ -26,12 +25,9 @@ from simfl.compression.base import CompressionPlan, Pairs
 from simfl.compression.schemes import PAIRWISE
 from simfl.tape.recording import Model
 
-
-class Shown(NamedTuple):
-    """A model, and the state of an optimizer if it travels, which is freed last."""
-
-    state: State | None
-    model: Model
+#: A message: the state of an optimizer if it travels, a model, and what takes the message back if it is refused. They
+#: are freed from the last to the first; a compiled tuple of fixed length frees them in another order.
+Shown = tuple[Any, ...]
 
 
 def _nothing() -> None:
@@ -57,20 +53,16 @@ class Pairing:
         #: The difference in flight to each client.
         self.in_flight: dict[int, Model] = {}
 
-    def offer(self, starter: Integer, peer: Integer) -> tuple[Callable[[], Any], Shown]:
-        """Return what takes the starter's message back if it is refused, and the message."""
-        return _nothing, self.show(starter, peer, starter)
-
     def show(self, starter: Integer, peer: Integer, who: Integer) -> Shown:
         """Return a message of one of the pair."""
-        return Shown(None, self.owner.present(who))
+        return None, self.owner.present(who), _nothing
 
     def meet(self, starter: Integer, peer: Integer, shown: Shown, other: Shown, crossing: bool) -> None:
         """Let the peer average; the starter will `settle` when it gets the answer.
 
         `crossing`: the peer's message was sent earlier, and its model may have changed.
         """
-        difference = self.tape.combine((self.half, shown.model), (-self.half, other.model))
+        difference = self.tape.combine((self.half, shown[1]), (-self.half, other[1]))
         self.owner.move(peer, 1.0, difference)
         self.in_flight[starter] = difference
 
@@ -86,7 +78,7 @@ class Pairing:
     def merge(self, me: Integer, source: Integer, share: Number, shown: Shown) -> None:
         """Replace a share of the client's model by the one in a message."""
         model = self.owner.model
-        model[me] = self.tape.combine((1.0 - share, model[me]), (share, shown.model)) if share < 1.0 else shown.model
+        model[me] = self.tape.combine((1.0 - share, model[me]), (share, shown[1])) if share < 1.0 else shown[1]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -101,13 +93,13 @@ class StatefulPairing(Pairing):
 
     def show(self, starter: Integer, peer: Integer, who: Integer) -> Shown:
         """Return a message with model and state."""
-        return Shown(self.descent.shown(who), self.owner.present(who))
+        return self.descent.shown(who), self.owner.present(who), _nothing
 
     def meet(self, starter: Integer, peer: Integer, shown: Shown, other: Shown, crossing: bool) -> None:
         """Let the peer average its state, too."""
         super().meet(starter, peer, shown, other, crossing)
-        self._states_in_flight[starter] = other.state
-        self.descent.average(peer, [(0.5, shown.state), (0.5, self.descent.shown(peer))])
+        self._states_in_flight[starter] = other[0]
+        self.descent.average(peer, [(0.5, shown[0]), (0.5, self.descent.shown(peer))])
 
     def settle(self, starter: Integer) -> None:
         """Let the starter average its state, too."""
@@ -126,9 +118,9 @@ class StatefulPairing(Pairing):
         """Merge the states, too."""
         super().merge(me, source, share, shown)
         if share < 1.0:
-            self.descent.average(me, [(-share + 1.0, self.descent.shown(me)), (share, shown.state)])
+            self.descent.average(me, [(-share + 1.0, self.descent.shown(me)), (share, shown[0])])
         else:
-            self.descent.take(me, shown.state)
+            self.descent.take(me, shown[0])
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -141,21 +133,22 @@ class CompressedPairing(Pairing):
         self._gamma, self.half, self.beside = plan.gamma, plan.gamma * 0.5, 1.0
         self._memories, self.remembers = Pairs(scheme, owner.tape, plan, dict(enumerate(owner.model))), scheme.remembers
 
-    def offer(self, starter: Integer, peer: Integer) -> tuple[Callable[[], Any], Shown]:
-        """Return what makes the starter forget what the peer did not get, and the message."""
-        memory = self._memories.of(starter, peer)
-        before, shown = memory.shown[starter], self.show(starter, peer, starter)
-        return functools.partial(memory.undo, starter, before, shown.model), shown
-
     def show(self, starter: Integer, peer: Integer, who: Integer) -> Shown:
-        """Return what the other of the pair has after a compressed message."""
-        return Shown(None, self._memories.of(starter, peer).show(who, self.owner.present(who)))
+        """Return what the other of the pair has after a compressed message.
+
+        A refusal makes the starter forget what the peer did not get.
+        """
+        memory = self._memories.of(starter, peer)
+        if who != starter:
+            return None, memory.show(who, self.owner.present(who)), _nothing
+        before, model = memory.shown[who], memory.show(who, self.owner.present(who))
+        return None, model, functools.partial(memory.undo, who, before, model)
 
     def merge(self, me: Integer, source: Integer, share: Number, shown: Shown) -> None:
         """Move towards the difference of what the two showed each other."""
         model, share = self.owner.model, self._gamma * share
         mine = self._memories.of(me, source).shown[me]
-        model[me] = self.tape.combine((1.0, model[me]), (share, shown.model), (-share, mine))
+        model[me] = self.tape.combine((1.0, model[me]), (share, shown[1]), (-share, mine))
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -169,7 +162,7 @@ class RuledPairing(Pairing):
 
     def meet(self, starter: Integer, peer: Integer, shown: Shown, other: Shown, crossing: bool) -> None:
         """Let the peer hear the starter's model; the starter hears the peer's."""
-        mine, theirs, models = shown.model, other.model, self.owner.model
+        mine, theirs, models = shown[1], other[1], self.owner.model
         difference = self.tape.combine((1.0, mine), (-1.0, self.heard(starter, peer, mine, theirs)))
         self.in_flight[starter] = difference
         heard = self.heard(peer, starter, theirs, mine)

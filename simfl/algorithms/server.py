@@ -93,7 +93,7 @@ class ServerAlgorithm(Algorithm):
         self.budgets.owed = self.gathering.owed
         self.exchanges = Exchanges(self.clock, self.times, self.gathering.spent_s)
         #: What clients and the server have of each other's vectors.
-        self.channel = Channel(training.model_bytes)
+        self.channel = Channel(training.message_bytes, training.model_bytes)
         if compression is not None:
             sizes = training.model_bytes, training.message_bytes
             clients = range(self.num_clients)
@@ -144,7 +144,7 @@ class ServerAlgorithm(Algorithm):
         self, client: int, receive: Callable[[], None], size: int | None = None, content: Model | Gradient | None = None
     ) -> None:
         """Send an update; `receive` is called when the server has processed it."""
-        size, server = self.training.message_bytes if size is None else size, self.server_of(client)
+        size, server = self.channel.up_bytes if size is None else size, self.server_of(client)
         self.world.network.send(client, server, size, lambda: self.service.process(receive, server), content=content)
 
     def to_client(

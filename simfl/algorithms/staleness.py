@@ -172,6 +172,8 @@ class OwnUpdates(Algorithm):
         self.turns = Turns(staleness, lambda more: self.updates + more, lambda: self.clock.stopped)
         #: Whether clients may have to wait before they read and before they apply.
         self.waits = self.turns.waits
+        #: Whether every update has weight 1.
+        self.unbounded = staleness is None
         super().__init__(world, tape, training, on_update, **options)
 
     def models(self) -> Sequence[Model]:

@@ -48,14 +48,9 @@ class Descent:
         step_size = training.step_size
         #: The step size, or a function of updates, examples and epochs that returns it.
         self.schedule = step_size if callable(step_size) else number(step_size)
-        self._constant: Number | None = None if callable(step_size) else number(step_size)
-        self._per_update, self._total = training.examples_per_update, training.num_examples
-
-    def size(self, updates: Integer) -> Number:
-        """Return the step size after a number of updates."""
-        if self._constant is not None:
-            return self._constant
-        return self.size_after(updates, round(self._per_update * updates))
+        #: The step size if it is always the same; otherwise None.
+        self.constant: Number | None = None if callable(step_size) else number(step_size)
+        self.examples_per_update, self._total = training.examples_per_update, training.num_examples
 
     def size_after(self, updates: Integer, examples: Integer) -> Number:
         """Return the step size after updates that took a number of examples."""

@@ -771,7 +771,7 @@ class Tape:
                 rows, coefs = one.rows, one.coefs
                 if isinstance(other, Gradient):
                     if c0 == 1.0 and len(rows) <= self.reads and 0 <= other.size <= self.max_batch:
-                        return self._stepped(one, c1, other)
+                        return Tape.step(self, one, c1, other)
                 elif len(rows) == 1 and len(other.rows) == 1 and rows[0] is not other.rows[0]:
                     return Model(rows + other.rows, (c0 * coefs[0], c1 * other.coefs[0]))
         form: dict[Row, Number] = {}
@@ -815,16 +815,12 @@ class Tape:
     def step(self, base: Model, coef: Number, gradient: Gradient) -> Model:
         """Return base + coef * gradient, as `combine` does: the most frequent sum."""
         if len(base.rows) <= self.reads and 0 <= gradient.size <= self.max_batch:
-            return self._stepped(base, coef, gradient)
+            if self.releases is not None and not gradient.released:
+                self.releases.count(gradient)
+            size, gradient.size = gradient.size, _USED
+            first, scale = gradient.first_or_steps, gradient.noise_scale
+            return Model((self._record(base.rows, base.coefs, gradient, coef, first, size, scale),), _ONE)
         return self.combine((1.0, base), (coef, gradient))
-
-    def _stepped(self, base: Model, coef: Number, gradient: Gradient) -> Model:
-        """Take a step that is one operation."""
-        if self.releases is not None and not gradient.released:
-            self.releases.count(gradient)
-        size, gradient.size = gradient.size, _USED
-        first, scale = gradient.first_or_steps, gradient.noise_scale
-        return Model((self._record(base.rows, base.coefs, gradient, coef, first, size, scale),), _ONE)
 
     def _settled(self, terms: Sequence[tuple[Number, Model | Gradient]]) -> dict[Row, Number]:
         """Return the form of the models in `terms`, each made a single row first.

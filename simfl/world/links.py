@@ -140,9 +140,10 @@ class Carrier(ABC):
     def carry(self, message: Message, now: float) -> None:
         """Begin an attempt to send a message now."""
 
-    def reach(self, message: Message) -> None:
-        """Handle a message that has reached the target's end of the link."""
-        self.network.arrive(message)
+    @property
+    def reach(self) -> Callable[[Message], None]:
+        """Handles a message that has reached the target's end of the link."""
+        return self.network.arrive
 
     @abstractmethod
     def paced_s(self, source: Integer, target: Integer, size: Integer) -> float:
@@ -228,10 +229,15 @@ class Queues(Carrier):
             self._link_free = {link: free for link, free in self._link_free.items() if free > now}
             self._most_links = max(KEPT_LINKS, 2 * len(self._link_free))
 
-    def reach(self, message: Message) -> None:
+    @property
+    def reach(self) -> Callable[[Message], None]:
+        """Delivers a message at once, or queues for the target's downlink."""
+        return self._queue if self._values.limited else self.network.arrive
+
+    def _queue(self, message: Message) -> None:
         """Queue for the target's downlink, less the bytes that have passed it on the way."""
         values, target = self._values, message.target
-        downlink = values.downlinks[target] if values.limited else None
+        downlink = values.downlinks[target]
         if downlink is None:
             self.network.arrive(message)
             return
@@ -429,9 +435,9 @@ class Network(Counts):
         self._connections = None if startup is None else Connections(startup, clock, self.values, self.carrier)
         self._order = InOrder(self.carrier) if links.fifo else None
         self._carry = self.carrier.carry
-        self._land = self.carrier.reach if self._order is None else self._order.land
-        #: Whether messages of clients start at once.
-        self._at_once = not self._cuts and startup is None
+        self._land = self._landing()
+        #: Whether every message starts at once.
+        self._at_once = self._trivial and not self._cuts and startup is None
         #: Whether messages of clients take no time, are never lost, and all clients are always online.
         self.free = self.values.free and not (self.carrier.costs or links.cuts) and availability.trivial
 
@@ -444,7 +450,12 @@ class Network(Counts):
         self._sent_bytes.append(0)
         self._messages.append(0)
         self.values.add_node(node, uplink, downlink)
+        self._land = self._landing()
         return node
+
+    def _landing(self) -> Callable[[Message], None]:
+        """Return what is called with a message at the target's end of the link."""
+        return self.carrier.reach if self._order is None else self._order.land
 
     def transfers_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
         """Draw how long simultaneous messages take on an idle network; count them.
@@ -560,7 +571,10 @@ class Network(Counts):
         message = Message(source, target, size + self._overhead, deliver, refused, self.clock.now, once)
         if self._order is not None:
             self._order.enter(message)
-        self._attempt(message)
+        if self._at_once:
+            self._carry(message, message.sent_s)
+        else:
+            self._attempt(message)
 
     def _hold(self, message: Message, until: float) -> None:
         """Send at a later time; the message is stuck if that is infinite."""
@@ -597,9 +611,6 @@ class Network(Counts):
     def _attempt(self, message: Message) -> None:
         source = message.source
         begin = self.clock.now
-        if self._at_once and (self._trivial or source < self._clients):
-            self._carry(message, begin)
-            return
         if source >= self._clients and (back_s := self.availability.back_s(source, begin)) > begin:
             self._hold(message, back_s)
             return
