@@ -79,7 +79,7 @@ def scenario_of(kind: str, private: bool, updates: int) -> Any:
 def is_over(folder: Path) -> bool:
     """Return whether a run has come to its end."""
     import simfl
-    from simfl.records.sweeps import FINISHED
+    from simfl.records.results import FINISHED
 
     try:
         return simfl.read(folder).status in FINISHED

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from simfl.accounts.events import dp_event
     from simfl.assembly.assemble import prepare
     from simfl.attacks.audit import audit
+    from simfl.comparison.readable import compare
     from simfl.data.items import from_dataset
     from simfl.models.libraries import from_equinox, from_flax, from_haiku
     from simfl.models.pytorch import from_torch, to_torch
     from simfl.plots import plot, thumbnail
     from simfl.records import Run, read
-    from simfl.records.readable import compare
     from simfl.reports.player import play
     from simfl.reports.reporting import report
     from simfl.runs.runner import resume, run
@@ -56,7 +56,7 @@ _NAMES_BY_MODULE = {
     "simfl.models.pytorch": ("from_torch", "to_torch"),
     "simfl.plots": ("plot", "thumbnail"),
     "simfl.records": ("Run", "read"),
-    "simfl.records.readable": ("compare",),
+    "simfl.comparison.readable": ("compare",),
     "simfl.assembly.assemble": ("prepare",),
     "simfl.runs.runner": ("resume", "run"),
     "simfl.runs.trained": ("evaluate", "predict"),

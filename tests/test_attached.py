@@ -67,6 +67,7 @@ NEEDED = {
     "accounts": ("attacks", "papers"),
     "studies": ("bench", "papers", "reproduction"),
     "plots": ("accounts", "attacks", "papers", "reports", "reproduction"),
+    "comparison": ("accounts", "attacks", "bench", "papers", "plots", "reports", "reproduction", "studies"),
     "reproduction": ("papers",),
     "downloads": (),
 }
@@ -113,6 +114,7 @@ def test_the_core_works_without_an_attached_room(room, tmp_path):
         "downloads": "(simfl data)",
         "studies": "(simfl sweep)",
         "plots": "simfl plot",
+        "comparison": "comparisons of runs by group",
     }
     assert {name for name, word in words.items() if word not in out} == {*removed}
     assert ("report.html" in out) == ("reports" not in removed)

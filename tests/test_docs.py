@@ -19,9 +19,9 @@ import yaml
 import simfl
 from simfl.algorithms import ALGORITHMS
 from simfl.cli.app import command as command_line
+from simfl.comparison.sweeps import Sweep
 from simfl.plots import describe_noise, name_of
 from simfl.records.display import show_count, show_number, show_time
-from simfl.records.sweeps import Sweep
 from simfl.reproduction.about import ABOUT_FIELDS
 from simfl.reproduction.pages import CLAIM_FIELDS, LOST_FIELDS, NUMBER_FIELDS, READING_FIELDS
 from simfl.reproduction.reproducing import PAPERS, find_paper

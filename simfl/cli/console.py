@@ -1,4 +1,4 @@
-"""Tables on the terminal: listings, runs side by side, groups of runs compared."""
+"""Tables on the terminal: listings, runs side by side."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ from rich.text import Text
 from simfl.cli.screen import escaped
 from simfl.cli.screen import output as output
 from simfl.looks import name_of
-from simfl.records.comparison import explain
 from simfl.records.display import NOTHING, show_bytes, show_count, show_ending, show_number, show_share, show_time
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from simfl.records import Run
 
 SIDE_BY_SIDE = 4  # up to this number, runs are columns if there is room; more runs are rows
@@ -93,7 +90,7 @@ _IN_ROWS = (
 
 def show_runs(runs: Sequence[Run], console: Console) -> None:
     """Print the summary of runs: side by side if few, one per row if many."""
-    from simfl.records.comparison import outcomes
+    from simfl.records.costs import outcomes
     from simfl.records.results import clock_of, describe_noise
 
     rows = outcomes(runs)
@@ -170,13 +167,3 @@ def _epsilon(run: Run) -> str:
         return NOTHING
     epsilon, delta = run.epsilon_and_delta()
     return "not certified" if math.isnan(epsilon) else f"{show_number(epsilon)} at delta {delta:g}"
-
-
-def show_comparison(table: pd.DataFrame) -> None:
-    """Print a comparison of groups: mean ± half of the 95% interval over seeds."""
-    from simfl.records.readable import cells_of
-
-    console = output()
-    show_parts(tables_of(cells_of(table), console.width, text={""}), console)
-    for line in explain(table):
-        console.print(escaped(line, "dim"))

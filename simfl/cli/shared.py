@@ -28,19 +28,10 @@ def _check_device(device: str | None) -> str | None:
     return device
 
 
-def _check_target(target: str | None) -> str | None:
-    if target is not None:
-        from simfl.records.targets import as_target
-
-        as_target(target)
-    return target
-
-
 Scenarios = Annotated[list[Path], Argument(metavar="SCENARIO", help="Scenario files (YAML).")]
 OneScenario = Annotated[Path, Argument(metavar="SCENARIO", help="A scenario file (YAML).")]
 OneRun = Annotated[Path, Argument(metavar="RUN", help="The folder of a run.")]
 ScenarioOrRun = Annotated[Path, Argument(metavar="SCENARIO|RUN", help="A scenario file, or the folder of a run.")]
-RunsOrSweeps = Annotated[list[Path], Argument(metavar="RUN|SWEEP", help="Folders of runs or of sweeps.")]
 
 
 def overrides_option(text: str) -> Any:
@@ -67,18 +58,7 @@ Json = Annotated[
     Path | None,
     Option("--json", metavar="FILE|-", help="Also write JSON to a file; with -, only JSON to standard output."),
 ]
-Baseline = Annotated[str | None, Option("--baseline", metavar="LABEL", help="Compare with these runs, seed by seed.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print nothing until the end.")]
-Target = Annotated[
-    str | None,
-    Option(
-        "--target",
-        metavar="ACCURACY|METRIC=VALUE",
-        callback=_check_target,
-        help="The goal: a test accuracy, or another metric, such as test_loss=0.3 (or 'METRIC<=VALUE'); by default the "
-        "best accuracy that all reached.",
-    ),
-]
 
 
 def changes_of(overrides: Sequence[str] | None, seed: int | None) -> list[str]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from simfl.comparison.sweeps import Group
 from simfl.errors import ScenarioError
 from simfl.plots.groups import Look, looks_of
 from simfl.plots.style import SERVER_STEPS, axes_of, percent, style
 from simfl.records import Run, read
 from simfl.records.display import show_time
 from simfl.records.results import clock_of
-from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from typer import Option
 
-from simfl.cli.shared import Baseline, Json, RunsOrSweeps, Target, aside, say, write_json, write_text
+from simfl.cli.shared import Json, aside, say, write_json, write_text
+from simfl.comparison.terminal import Baseline, RunsOrSweeps, Target, show_comparison
 from simfl.errors import ScenarioError
 
 FORMATS = ("png", "pdf", "svg")
@@ -24,11 +25,10 @@ def compare(
     formats: Annotated[str, Option(metavar="png,pdf,svg", help="Formats of the figures, with commas.")] = "png",
 ) -> None:
     """Compare runs by group: means, 95% intervals, and the cost of an accuracy."""
-    from simfl.cli.console import show_comparison
+    from simfl.comparison.comparing import compare_groups, label_meant
+    from simfl.comparison.readable import to_latex
+    from simfl.comparison.sweeps import is_sweep, open_groups, read_sweep
     from simfl.plots.groups import shown_labels
-    from simfl.records.comparison import compare_groups, label_meant
-    from simfl.records.readable import to_latex
-    from simfl.records.sweeps import is_sweep, open_groups, read_sweep
 
     endings = [ending.strip().removeprefix(".") for ending in formats.split(",")]
     for ending in endings:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simfl.comparison.comparing import FEW, compare_groups, cost_of_accuracy, interval_of, target_in
+from simfl.comparison.sweeps import Group
 from simfl.errors import ScenarioError
 from simfl.plots.axes import scale_of, with_unit
 from simfl.plots.groups import looks_of
 from simfl.plots.style import ROUNDS, axes_of, percent, style
-from simfl.records.comparison import COSTS, FEW, compare_groups, cost_of_accuracy, interval_of, target_in
-from simfl.records.sweeps import Group
+from simfl.records.costs import COSTS
 
 if TYPE_CHECKING:
     import pandas as pd

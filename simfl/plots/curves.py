@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.comparison.comparing import folders_of
+from simfl.comparison.sweeps import Sweep, is_sweep, open_groups
 from simfl.errors import ScenarioError
 from simfl.plots.axes import arrange, axis_label, check_y, scale_of, x_axis
 from simfl.plots.groups import plot_groups
 from simfl.plots.style import axes_of, color_of, line_of, marker_of, name_of, style
-from simfl.records import Run, folders_of, read
+from simfl.records import Run, read
 from simfl.records.display import measure_label
 from simfl.records.results import clock_of, describe_noise
-from simfl.records.sweeps import Sweep, is_sweep, open_groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.comparison.comparing import FEW
+from simfl.comparison.intervals import half_widths
+from simfl.comparison.sweeps import Group
 from simfl.plots.axes import arrange, axis_label, check_y, scale_of, x_axis
 from simfl.plots.style import axes_of, color_of, line_of, marker_of, name_of, shade, style
-from simfl.records.comparison import FEW
+from simfl.records.costs import ACCURACY
 from simfl.records.display import measure_label
 from simfl.records.results import clock_of
-from simfl.records.seeds import half_widths
-from simfl.records.sweeps import Group
-from simfl.records.targets import ACCURACY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

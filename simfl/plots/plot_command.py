@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from simfl.cli.shared import RunsOrSweeps, say
+from simfl.cli.shared import say
+from simfl.comparison.terminal import RunsOrSweeps
 from simfl.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def plot(
 ) -> None:
     """Plot existing runs, one curve each; of a sweep, one for each group."""
     from simfl import plots
-    from simfl.records.sweeps import open_runs
+    from simfl.comparison.sweeps import open_runs
 
     plots.without_a_screen()
     if clients:

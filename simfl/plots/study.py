@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simfl.comparison.comparing import target_in
+from simfl.comparison.sweeps import Group
 from simfl.errors import DataError, ScenarioError
 from simfl.plots.clients import plot_staleness, plot_time_shares, plot_topology
 from simfl.plots.costs import plot_costs, plot_heatmap
 from simfl.plots.curves import save_and_close
 from simfl.plots.groups import plot_groups
 from simfl.plots.style import ROUNDS
-from simfl.records.comparison import target_in
-from simfl.records.sweeps import Group
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,4 +1,4 @@
-"""Tables, folders and comparisons of runs."""
+"""Tables and folders of runs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simfl.records.comparison import common_accuracy, folders_of, summaries, time_to_accuracy
+    from simfl.records.costs import common_accuracy, summaries, time_to_accuracy
     from simfl.records.folder import Manifest, RunFolder
     from simfl.records.models import read_models, write_models
     from simfl.records.progress import Progress
-    from simfl.records.readable import compare
     from simfl.records.results import Run, read
     from simfl.records.tables import ACTIVITIES, GRADIENTS, MESSAGES, METRICS, SCHEMAS, UPDATES
     from simfl.records.writer import TableWriter
 
 _HOMES = {
-    "comparison": ("common_accuracy", "folders_of", "summaries", "time_to_accuracy"),
+    "costs": ("common_accuracy", "summaries", "time_to_accuracy"),
     "folder": ("Manifest", "RunFolder"),
     "models": ("read_models", "write_models"),
     "progress": ("Progress",),
-    "readable": ("compare",),
     "results": ("Run", "read"),
     "tables": ("ACTIVITIES", "GRADIENTS", "MESSAGES", "METRICS", "SCHEMAS", "UPDATES"),
     "writer": ("TableWriter",),
@@ -39,8 +37,6 @@ __all__ = [
     "RunFolder",
     "TableWriter",
     "common_accuracy",
-    "compare",
-    "folders_of",
     "read",
     "read_models",
     "summaries",

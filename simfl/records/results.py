@@ -54,6 +54,9 @@ _HOW_TO_RECORD = {
 }
 
 
+FINISHED = ("done", "diverged")
+"""Statuses that need no second attempt: a diverged run would diverge again."""
+
 UNFINISHED = ("killed", "running")
 """Statuses of runs whose tables end with the last flush."""
 

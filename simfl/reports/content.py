@@ -11,17 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from simfl.errors import SimflError
-from simfl.plots.axes import BOUND, X_AXES
-from simfl.plots.groups import shown_labels
-from simfl.plots.style import LINE_STYLES, color_of, name_of
-from simfl.records import Run, time_to_accuracy
-from simfl.records.claims import Check
-from simfl.records.comparison import (
+from simfl.comparison.comparing import (
     COARSE,
     FEW,
     Interval,
     compare_groups,
+    cost_of_accuracy,
     explain,
     interval_over,
     label_meant,
@@ -29,12 +24,20 @@ from simfl.records.comparison import (
     speed_up_of,
     target_of,
 )
-from simfl.records.differences import ABSENT, describe_differences
+from simfl.comparison.differences import ABSENT, describe_differences
+from simfl.comparison.intervals import half_widths
+from simfl.comparison.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
+from simfl.comparison.targets import Target, as_target
+from simfl.errors import SimflError
+from simfl.plots.axes import BOUND, X_AXES
+from simfl.plots.groups import shown_labels
+from simfl.plots.style import LINE_STYLES, color_of, name_of
+from simfl.records import Run
+from simfl.records.claims import Check
+from simfl.records.costs import deciding
 from simfl.records.display import measure_label, show_ending, show_range, show_share, show_time
 from simfl.records.results import clock_of, describe_noise
-from simfl.records.seeds import Seed, half_widths, pair_of
-from simfl.records.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
-from simfl.records.targets import Target, as_target, deciding
+from simfl.records.seeds import Seed, pair_of
 from simfl.scenario.syntax import write
 
 #: Points of a curve: enough to look smooth, and few enough for a page that is mailed.
@@ -224,9 +227,7 @@ def _measures(runs: Mapping[Seed, Run], target: Target) -> dict[str, Interval]:
         "updates": {seed: float(run.manifest.updates) for seed, run in runs.items()},
         "bytes": {seed: float(row["bytes_sent"]) for seed, row in last.items()},
         "epsilon": {seed: run.epsilon_and_delta()[0] for seed, run in runs.items()},
-        "to_target_s": {
-            seed: math.nan if math.isnan(target) else time_to_accuracy(run, target) for seed, run in runs.items()
-        },
+        "to_target_s": {seed: cost_of_accuracy(run, target)["time_s"] for seed, run in runs.items()},
     }
     return {name: interval_over(values) for name, values in measures.items()}
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from typer import Option
 
-from simfl.cli.shared import Baseline, RunsOrSweeps, Target, say
+from simfl.cli.shared import say
+from simfl.comparison.terminal import Baseline, RunsOrSweeps, Target
 
 
 def report(

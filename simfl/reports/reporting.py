@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from simfl import plugins
-from simfl.records import Run, folders_of
-from simfl.records.sweeps import Sweep
+from simfl.comparison.comparing import folders_of
+from simfl.comparison.sweeps import Sweep
+from simfl.records import Run
 from simfl.reports.page import write_report
 
 

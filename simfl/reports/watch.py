@@ -24,13 +24,13 @@ from socketserver import ThreadingTCPServer
 from typing import Any
 from urllib.parse import parse_qs
 
+from simfl.comparison.sweeps import Group, Sweep, SweepRun, is_sweep, read_sweep, run_key
 from simfl.errors import DataError, ScenarioError, to_path
 from simfl.plots.style import color_of
 from simfl.records import Run, RunFolder, read
 from simfl.records.display import show_count, show_share, show_time
-from simfl.records.results import UNFINISHED, clock_of
+from simfl.records.results import FINISHED, UNFINISHED, clock_of
 from simfl.records.seeds import Seed, pair_of
-from simfl.records.sweeps import FINISHED, Group, Sweep, SweepRun, is_sweep, read_sweep, run_key
 from simfl.reports.content import DASHES, Part, axis_labels, curves_of
 from simfl.reports.page import paler
 from simfl.reports.played import gather, head_of

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from simfl import plugins
+from simfl.comparison.sweeps import Sweep
 from simfl.records.folder import RunFolder
-from simfl.records.sweeps import Sweep
 from simfl.version import __version__
 
 ABOUT_FIELDS = ("command", "simfl", "commit", "code", "processor", "cores", "runs", "minutes")
@@ -23,7 +23,14 @@ _PACKAGE = Path(__file__).parents[1]
 #: The rooms that every run goes through, and the modules that judge it.
 ROOMS = ("algorithms", "assembly", "compression", "data", "models", "privacy", "robust", "runs", "scenario", "tape",
          "world")  # fmt: skip
-MODULES = ("records/comparison.py", "streams.py", "reproduction/evidence.py")
+MODULES = ("comparison/comparing.py", "comparison/intervals.py", "records/costs.py", "streams.py",
+           "reproduction/evidence.py")  # fmt: skip
+    "comparison/comparing.py",
+    "comparison/intervals.py",
+    "records/costs.py",
+    "streams.py",
+    "reproduction/evidence.py",
+)
 
 
 def about_of(command: str, name: str, swept: Sweep) -> dict[str, str]:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.comparison.comparing import Interval, interval_of, median_of
+from simfl.comparison.intervals import students_t
 from simfl.errors import SimflError
-from simfl.records.comparison import Interval, interval_of, median_of
 from simfl.records.display import show_fixed
-from simfl.records.seeds import students_t
 
 #: Fewer seeds decide nothing.
 SEEDS = 5

@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from simfl.comparison.sweeps import Sweep, SweepRun
 from simfl.errors import ScenarioError
 from simfl.plots import save_and_close, style, without_a_screen
 from simfl.records.folder import replace_text
 from simfl.records.seeds import Crossed, Seed
-from simfl.records.sweeps import Sweep, SweepRun
 from simfl.reproduction.about import ABOUT_FIELDS, about_of
 from simfl.reproduction.evidence import POWER, SEEDS, Judged, NotMeasuredError, show
 from simfl.reproduction.papers import Number, Paper, Runs

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from simfl.comparison.comparing import Interval, interval_of
+from simfl.comparison.sweeps import Group
 from simfl.records import Run
-from simfl.records.comparison import Interval, interval_of
-from simfl.records.sweeps import Group
 from simfl.reproduction.evidence import NotMeasuredError, Reading, measured
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from simfl.records.sweeps import Sweep
+from simfl.comparison.sweeps import Sweep
 from simfl.reproduction.evidence import Judged, NotMeasuredError, Reading, Verdict, seeds_needed, verdict_of
 from simfl.reproduction.papers import Number, Paper, Runs
 

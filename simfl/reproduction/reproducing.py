@@ -9,9 +9,9 @@ from pathlib import Path
 
 from simfl import plugins
 from simfl.catalogue import Catalogue
+from simfl.comparison.sweeps import Sweep
 from simfl.errors import ScenarioError, nearest
 from simfl.records.results import Run
-from simfl.records.sweeps import Sweep
 from simfl.reproduction.pages import write
 from simfl.reproduction.papers import Experiment, Paper, Runs
 from simfl.reproduction.reading import Reproduction, argument_of

@@ -14,7 +14,7 @@ from simfl.assembly.setup import Own, Setup
 from simfl.callbacks import Callback, Callbacks
 from simfl.errors import DataError, ScenarioError, SimflError, to_path
 from simfl.records import Progress, Run, RunFolder, read
-from simfl.records.sweeps import FINISHED
+from simfl.records.results import FINISHED
 from simfl.records.watching import watching
 from simfl.runs import CHECKPOINT_EVERY
 from simfl.runs.checkpoint import Checkpoint, CheckpointManager, fingerprint

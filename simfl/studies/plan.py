@@ -23,8 +23,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from simfl import shipped
+from simfl.comparison.sweeps import run_key
 from simfl.errors import ScenarioError, to_path
-from simfl.records.sweeps import run_key
 from simfl.scenario.errors import first_lines, lines, problems_of
 from simfl.scenario.fields import DISCRIMINATORS, Config, Count, Share, Text, Within, option
 from simfl.scenario.loading import file_text

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from simfl import signals
+from simfl.comparison.sweeps import Sweep, SweepRun, run_key
 from simfl.errors import DataError, RunError, ScenarioError, to_path
 from simfl.records import Manifest, RunFolder
 from simfl.records.folder import digest_of_file, flags
 from simfl.records.locks import HeldError, held
 from simfl.records.models import digest_parts, read_models
-from simfl.records.sweeps import FINISHED, Sweep, SweepRun, run_key
+from simfl.records.results import FINISHED
 from simfl.records.watching import bar
 from simfl.records.writer import STREAM
 from simfl.runs import CHECKPOINT_EVERY, programs

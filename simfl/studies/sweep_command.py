@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from simfl.cli.shared import CheckpointEvery, Device, Quiet, Results, overrides_option, say
+from simfl.comparison.terminal import show_comparison
 from simfl.runs import CHECKPOINT_EVERY
 from simfl.studies.terminal import Jobs, exit_after, sweep_progress
 
 if TYPE_CHECKING:
-    from simfl.records.sweeps import Sweep
+    from simfl.comparison.sweeps import Sweep
     from simfl.studies.plan import StudyPlan
 
 
@@ -39,9 +40,8 @@ def sweep(
     Everything is checked before the first run starts. Ctrl-C ends the current runs; the same command continues later,
     from the last checkpoints.
     """
-    from simfl.cli.console import show_comparison
-    from simfl.records.comparison import compare_groups
-    from simfl.records.sweeps import open_groups
+    from simfl.comparison.comparing import compare_groups
+    from simfl.comparison.sweeps import open_groups
     from simfl.studies.plan import load_study
     from simfl.studies.running import survey
     from simfl.studies.running import sweep as run_sweep

@@ -14,7 +14,7 @@ from simfl import signals
 from simfl.cli.shared import RUN_FAILED, say
 
 if TYPE_CHECKING:
-    from simfl.records.sweeps import SweepRun
+    from simfl.comparison.sweeps import SweepRun
     from simfl.studies.running import Report
 
 Jobs = Annotated[int | None, Option("--jobs", "-j", help="Runs at a time; by default one per core.")]

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import simfl
+from simfl.comparison.sweeps import open_groups
 from simfl.errors import DataError, ScenarioError
 from simfl.papers.mapa.mapa import StageRule
 from simfl.records import GRADIENTS, METRICS, SCHEMAS
-from simfl.records.sweeps import open_groups
 from simfl.records.tables import digest_table
 from simfl.runs.runner import prepare, run
 from simfl.scenario import loads

@@ -14,10 +14,11 @@ from rich.console import Console
 import simfl
 from simfl import signals
 from simfl.cli import bars, console
+from simfl.comparison.comparing import compare_groups
+from simfl.comparison.sweeps import Group
+from simfl.comparison.terminal import show_comparison
 from simfl.errors import RunError, missing
 from simfl.records import Progress, Run, read
-from simfl.records.comparison import compare_groups
-from simfl.records.sweeps import Group
 
 TINY = """
 seed: 3
@@ -313,14 +314,14 @@ def test_a_comparison_keeps_its_columns_at_any_width(make_run, monkeypatch, caps
     monkeypatch.setattr(console, "output", lambda: Console(width=width, highlight=False))
     runs = {kind: read(make_run(algorithm=kind, rate=rate)) for kind, rate in (("adpsgd", 1.0), ("sync_sgd", 0.3))}
     groups = [Group(f"{kind}, seen by nobody", {"algorithm": kind}, {1: run}) for kind, run in runs.items()]
-    console.show_comparison(compare_groups(groups, baseline="sync_sgd"))
+    show_comparison(compare_groups(groups, baseline="sync_sgd"))
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= width
     for value in ("95.00%", "10 s", "3 s", "3.33 x", "160 MB", "+4.23 points"):
         assert value in shown, value
     assert " ".join(shown.split()).count("target: a test accuracy of 90.77%, that every run reached;") == 1
     assert (shown.count("seen by nobody") > 3) == (width < 240), "each part says whose numbers these are"
-    console.show_comparison(compare_groups(groups, target=0.99))
+    show_comparison(compare_groups(groups, target=0.99))
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.count("not reached") == 2
     assert "target: a test accuracy of 99.00%, that 0 of 2 runs reached" in shown

@@ -7,11 +7,11 @@ import pytest
 
 import simfl
 from simfl.assembly.assemble import assemble
+from simfl.comparison.comparing import compare_groups
+from simfl.comparison.sweeps import group_runs
 from simfl.data.base import Dataset
 from simfl.errors import ScenarioError
 from simfl.records import read
-from simfl.records.comparison import compare_groups
-from simfl.records.sweeps import group_runs
 from simfl.scenario import from_mapping
 from simfl.streams import Streams
 

@@ -12,10 +12,10 @@ import pytest
 
 from simfl import signals
 from simfl.assembly.assemble import assemble
+from simfl.comparison.sweeps import open_groups
 from simfl.errors import ScenarioError
 from simfl.live import launching, support
 from simfl.records import read
-from simfl.records.sweeps import open_groups
 from simfl.runs.runner import run
 from simfl.scenario import from_mapping
 

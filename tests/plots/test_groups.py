@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from simfl.comparison.comparing import compare_groups, cost_of_accuracy, target_of
+from simfl.comparison.sweeps import Group, Sweep, SweepRun
 from simfl.errors import ScenarioError
 from simfl.plots import plot
 from simfl.plots.clients import plot_staleness, plot_time_shares
@@ -12,8 +14,6 @@ from simfl.plots.costs import plot_costs, plot_heatmap
 from simfl.plots.groups import average, looks_of, plot_groups
 from simfl.plots.style import color_of, shade
 from simfl.records import read
-from simfl.records.comparison import compare_groups, cost_of_accuracy, target_of
-from simfl.records.sweeps import Group, Sweep, SweepRun
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from simfl.comparison.comparing import compare_groups
+from simfl.comparison.sweeps import open_groups
 from simfl.plots.study import draw_study
-from simfl.records.comparison import compare_groups
-from simfl.records.sweeps import open_groups
 
 BASE = {
     "seed": 3,

@@ -13,10 +13,10 @@ from rich.console import Console
 import simfl
 from simfl.algorithms import ALGORITHMS
 from simfl.cli import console
+from simfl.comparison.sweeps import open_groups
 from simfl.plots import label_runs
 from simfl.plots.groups import label_of
 from simfl.plots.style import COLORS, NAMES, ROUNDS, SERVER_STEPS, color_of, name_of, percent
-from simfl.records.sweeps import open_groups
 from tests.algorithms.custom import Alone
 
 # Machado, Oliveira, Fernandes 2009, "A physiologically-based model for simulation of color vision deficiency",

@@ -20,13 +20,13 @@ import yaml
 from matplotlib import pyplot
 
 from simfl.accounts.check import check_run
+from simfl.comparison.comparing import compare_groups
+from simfl.comparison.sweeps import Sweep, SweepRun, open_groups, read_sweep
 from simfl.errors import SimflError
 from simfl.models import build_model
 from simfl.plots import plot, plot_client_epsilon
 from simfl.records import Manifest, RunFolder, read, write_models
-from simfl.records.comparison import compare_groups
 from simfl.records.folder import combine_digests, digest_text
-from simfl.records.sweeps import Sweep, SweepRun, open_groups, read_sweep
 from simfl.reports.page import write_report
 from simfl.reports.trace import write_trace
 from simfl.runs.trained import Trained

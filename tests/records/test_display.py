@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from simfl.records.comparison import Interval
 from simfl.records.display import (
     NOTHING,
     scale_bytes,
@@ -55,8 +54,8 @@ def test_half_of_an_interval_is_written_without_powers_of_ten(half, mean, text):
     (show_number, "90", "90 ± 3"),
 ])  # fmt: skip
 def test_half_of_an_interval_follows_the_mean(show, alone, with_half):
-    assert Interval(90.0, math.nan, math.nan).show(show) == alone
-    assert Interval(90.0, 87.0, 93.0).show(show) == with_half
+    assert show(90.0, math.nan) == alone
+    assert show(90.0, 3.0) == with_half
     assert show(math.nan) == NOTHING
 
 

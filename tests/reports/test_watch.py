@@ -10,9 +10,9 @@ import threading
 import numpy as np
 import pytest
 
+from simfl.comparison.sweeps import run_key
 from simfl.errors import DataError, ScenarioError
 from simfl.records import Manifest, RunFolder
-from simfl.records.sweeps import run_key
 from simfl.reports import watch
 from simfl.reports.watch import serve
 from tests.chromium import a_tab, needs_browser

@@ -1,8 +1,10 @@
 """The origin of a study's tables: the commit of a clone, and the machine."""
 
 import subprocess
+from pathlib import Path
 
-from simfl.reproduction.about import code_of, processor
+import simfl
+from simfl.reproduction.about import MODULES, ROOMS, code_of, processor
 from simfl.version import commit
 
 
@@ -41,6 +43,11 @@ def test_the_processor_has_a_name(tmp_path):
     info.write_text("processor : 0\nmodel name\t: A Processor @ 2 GHz\nmodel name\t: A Processor @ 2 GHz\n")
     assert processor(info) == "A Processor @ 2 GHz"
     assert processor(tmp_path / "missing"), "what Python knows of the machine"
+
+
+def test_rooms_and_modules_of_every_study_are_there():
+    package = Path(simfl.__file__).parent
+    assert [name for name in (*ROOMS, *MODULES) if not (package / name).exists()] == []
 
 
 def test_the_code_of_a_study_is_what_its_runs_go_through(tmp_path):

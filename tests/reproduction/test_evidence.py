@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfl.records.comparison import median_of
+from simfl.comparison.comparing import median_of
 from simfl.reproduction.evidence import (
     MOST_SEEDS,
     Judged,

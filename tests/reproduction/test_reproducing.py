@@ -7,8 +7,8 @@ import os
 
 import pytest
 
+from simfl.comparison.sweeps import Sweep, SweepRun
 from simfl.errors import ScenarioError
-from simfl.records.sweeps import Sweep, SweepRun
 from simfl.reproduction.evidence import Reading, Verdict, exactly
 from simfl.reproduction.pages import unfinished
 from simfl.reproduction.papers import Experiment, Number, Paper, PaperClaim, Section

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from simfl.comparison.sweeps import run_key
 from simfl.errors import ScenarioError
-from simfl.records.sweeps import run_key
 from simfl.scenario import load, loads
 from simfl.scenario.syntax import write
 from simfl.studies.plan import load_study

@@ -22,11 +22,11 @@ import pytest
 import yaml
 
 from simfl import signals
+from simfl.comparison.sweeps import read_sweep
 from simfl.errors import RunError, ScenarioError
 from simfl.records import RunFolder
 from simfl.records.locks import held
 from simfl.records.models import write_models
-from simfl.records.sweeps import read_sweep
 from simfl.runs.runner import run
 from simfl.scenario import from_mapping
 from simfl.scenario.own_code import load as load_own

@@ -10,12 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simfl.assembly.data import load_data
+from simfl.comparison.comparing import evaluations_until, median_of, ratio_of
 from simfl.papers.adp2sgd.theory import Theorem2, theorem2
 from simfl.papers.drawing import labeled, panels
 from simfl.plots.groups import average, plot_groups
 from simfl.plots.style import MARKERS, PALETTE
 from simfl.records import Run, common_accuracy
-from simfl.records.comparison import evaluations_until, median_of, ratio_of
 from simfl.records.display import show_fixed
 from simfl.reproduction.evidence import SEEDS, Part, Reading, above, exactly, show, typical, within
 from simfl.reproduction.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean

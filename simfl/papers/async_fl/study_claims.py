@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from simfl.accounts.plans import noise_multiplier_for
+from simfl.comparison.comparing import median_of
 from simfl.papers.async_fl.privacy import GrowthSetting
 from simfl.papers.async_fl.selection import aggregated_noise, epsilon_of_sizes, select_parameters
 from simfl.papers.async_fl.sizes import OverLogSizes, PolynomialSizes
@@ -73,7 +74,6 @@ from simfl.papers.async_fl.study_runs import (
 )
 from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise
-from simfl.records.comparison import median_of
 from simfl.reproduction.evidence import Part, Reading, above, below, exactly, show, typical, within
 from simfl.reproduction.papers import Cell, Number, Runs, Section, mean
 

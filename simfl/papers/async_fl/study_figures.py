@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from simfl.records.sweeps import Group
+    from simfl.comparison.sweeps import Group
 
 # -- figures ---------------------------------------------------------------------------------------
 

@@ -6,9 +6,9 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from simfl.comparison.comparing import cost_of_accuracy
 from simfl.papers.asynchrony.algorithms import BY_NAME, ENTRIES, GOSSIP, QUICK, Entry
 from simfl.records import Run
-from simfl.records.comparison import cost_of_accuracy
 from simfl.reproduction.evidence import NotMeasuredError, measured
 from simfl.reproduction.papers import Experiment, Runs, Section
 

@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from simfl.comparison.comparing import median_of
 from simfl.errors import DataError
 from simfl.papers.mapa.printed import LaplaceL2RadiusOnly
 from simfl.papers.mapa.study_runs import (
@@ -53,7 +54,6 @@ from simfl.papers.mapa.study_runs import (
 from simfl.papers.mapa.theory import printed_epsilon
 from simfl.privacy.mechanisms import LaplaceL2
 from simfl.records import Run
-from simfl.records.comparison import median_of
 from simfl.reproduction.evidence import (
     SEEDS,
     NotMeasuredError,

@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from simfl.comparison.comparing import interval_of
 from simfl.papers.drawing import labeled, log_axis, panels, with_bars
 from simfl.papers.without_replacement.theory import dp_sgd_noise
 from simfl.plots.style import PALETTE, color_of, shade
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.records import Run
-from simfl.records.comparison import interval_of
 from simfl.reproduction.evidence import SEEDS, Part, Reading, above, all_of, below, exactly, show, within
 from simfl.reproduction.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from simfl.records.seeds import Crossed, components, crossed, half_widths, seed_of
+from simfl.comparison.intervals import components, crossed, half_widths
+from simfl.records.seeds import Crossed, seed_of
 
 
 def made(generator, worlds, learnings, spreads, count=1):

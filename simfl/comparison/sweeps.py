@@ -18,18 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simfl.comparison.differences import ABSENT, describe_differences
 from simfl.errors import DataError
-from simfl.records.differences import ABSENT, describe_differences
 from simfl.records.folder import replace_text
-from simfl.records.results import UNFINISHED, Run, read
+from simfl.records.results import FINISHED, UNFINISHED, Run, read
 from simfl.records.seeds import Seed, seed_of
 from simfl.records.writer import regular
 
 if TYPE_CHECKING:
     import pandas as pd
-
-FINISHED = ("done", "diverged")
-"""Statuses that need no second attempt: a diverged run would diverge again."""
 
 _OF_THE_HOST = ["wall_s", "updates_per_s"]
 NONE = "null"

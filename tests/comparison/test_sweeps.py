@@ -2,8 +2,8 @@
 
 import pytest
 
+from simfl.comparison.sweeps import Sweep, SweepRun, open_groups, read_sweep
 from simfl.errors import DataError
-from simfl.records.sweeps import Sweep, SweepRun, open_groups, read_sweep
 
 
 def made_up(folder, make_run, statuses):

@@ -4,14 +4,15 @@ import math
 
 import pytest
 
+from simfl import compare
+from simfl.comparison.comparing import compare_groups, cost_of_accuracy, explain, target_in
+from simfl.comparison.readable import cells_of
+from simfl.comparison.sweeps import open_groups
+from simfl.comparison.targets import Target, as_target
 from simfl.errors import ScenarioError
 from simfl.plots.costs import plot_costs
-from simfl.records import compare, read
-from simfl.records.comparison import compare_groups, cost_of_accuracy, explain, target_in
+from simfl.records import read
 from simfl.records.display import show_time
-from simfl.records.readable import cells_of
-from simfl.records.sweeps import open_groups
-from simfl.records.targets import Target, as_target
 from simfl.reports.page import write_report
 
 

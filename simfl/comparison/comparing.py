@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simfl.comparison.intervals import CONFIDENCE, components, half_widths
+from simfl.comparison.sweeps import Group, Sweep, labels_of
+from simfl.comparison.targets import Target, as_target
 from simfl.errors import ScenarioError, nearest, to_path
+from simfl.records.costs import COSTS, common_accuracy, cost_of, deciding
 from simfl.records.display import show_number, show_points, show_share, show_time
 from simfl.records.results import Run
-from simfl.records.seeds import CONFIDENCE, Crossed, Seed, components, half_widths, pair_of
-from simfl.records.sweeps import Group, Sweep, labels_of
-from simfl.records.targets import ACCURACY, Target, as_target, deciding
+from simfl.records.seeds import Crossed, Seed, pair_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,16 +33,6 @@ FEW = 4
 
 COARSE = 3
 """Number of evaluations below which the cost of an accuracy is coarse."""
-
-COSTS = {
-    "time_s": "virtual time",
-    "updates": "updates",
-    "epochs": "epochs",
-    "rounds": "rounds",
-    "bytes_sent": "data sent by all clients",
-    "epsilon": "largest ε over clients",
-}
-"""Columns of metrics that are costs of an accuracy -> description."""
 
 FINAL = ("test_accuracy", "test_loss", "epsilon")
 """Measures that are compared at the end of runs."""
@@ -54,24 +46,9 @@ _SPREAD_OF = {
 }
 
 
-def common_accuracy(runs: Sequence[Run]) -> Target:
-    """Return the best test accuracy that all runs reached, NaN if one has none.
-
-    If all runs have a validation part, it is the accuracy there.
-    """
-    column = deciding(runs)
-    best = [float(np.fmax.reduce(run.evaluations[column], initial=math.nan)) for run in runs]
-    return Target(math.nan if not best or any(map(math.isnan, best)) else min(best), column)
-
-
 def shared_measures(runs: Sequence[Run]) -> list[str]:
     """Return the additional measures (`Run.measures`) that all runs have."""
     return [name for name in runs[0].measures if all(name in run.measures for run in runs)] if runs else []
-
-
-def time_to_accuracy(run: Run, accuracy: float) -> float:
-    """Return the virtual seconds until a target was reached; see `cost_of_accuracy`."""
-    return cost_of_accuracy(run, accuracy)["time_s"]
 
 
 def evaluations_until(run: Run, accuracy: float) -> int | None:
@@ -79,8 +56,7 @@ def evaluations_until(run: Run, accuracy: float) -> int | None:
 
     `accuracy` is a test accuracy, or a `Target` of another metric.
     """
-    target = accuracy if isinstance(accuracy, Target) else Target(accuracy)
-    reached = target.reached(run.evaluations)
+    reached = _target(accuracy).reached(run.evaluations)
     return int(reached.argmax()) if reached.any() else None
 
 
@@ -91,16 +67,12 @@ def cost_of_accuracy(run: Run, accuracy: float) -> dict[str, float]:
     first evaluation that reached the target and the one before. An epsilon is the upper bound at the later one.
     `accuracy` is a test accuracy, or a `Target` of another metric.
     """
-    name = accuracy.metric if isinstance(accuracy, Target) else ACCURACY
-    first = evaluations_until(run, accuracy)
-    if first is None:
-        return dict.fromkeys(COSTS, math.nan)
-    after, before = run.evaluations.row(first), run.evaluations.row(max(first - 1, 0))
-    change = float(after[name] - before[name])
-    # After a NaN, the later evaluation counts.
-    share = (float(accuracy) - float(before[name])) / change if abs(change) > 0 else 1.0
-    between = {column: float(before[column] + share * (after[column] - before[column])) for column in COSTS}
-    return {column: float(after[column]) if column == "epsilon" else between[column] for column in COSTS}
+    target = _target(accuracy)
+    return cost_of(run, target.reached(run.evaluations), target.metric, float(target))
+
+
+def _target(accuracy: float) -> Target:
+    return accuracy if isinstance(accuracy, Target) else Target(accuracy)
 
 
 def folders_of(runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Path]) -> list[Path]:
@@ -108,28 +80,6 @@ def folders_of(runs: Run | Sweep | str | Path | Sequence[Run | Sweep | str | Pat
     given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str | bytes) else [runs]
     expected = "the folders of runs or of a sweep"
     return [one.folder if isinstance(one, Run | Sweep) else to_path(one, expected) for one in given]
-
-
-def summaries(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return several runs' summaries, `common_accuracy` and `time_to_common_s`.
-
-    The common accuracy is the best that all runs reached: the fair point for comparing times.
-    """
-    import pandas as pd
-
-    return pd.DataFrame(outcomes(runs))
-
-
-def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return the rows of `summaries`."""
-    if not runs:
-        raise ValueError("summaries: expected at least one run, found none")
-    target = common_accuracy(runs)
-    times_s = [math.nan if math.isnan(target) else time_to_accuracy(run, target) for run in runs]
-    return [
-        {**run.outcome(), "common_accuracy": float(target), "time_to_common_s": time_s}
-        for run, time_s in zip(runs, times_s, strict=True)
-    ]
 
 
 @dataclass(frozen=True)
@@ -263,7 +213,8 @@ def _show_spread(row: pd.Series[Any], name: str, write: Callable[[float, float],
 
 def target_of(groups: Sequence[Group]) -> Target:
     """Return the best accuracy that all good runs reached; NaN without one."""
-    return common_accuracy([run for group in groups for run in group.good.values()])
+    good = [run for group in groups for run in group.good.values()]
+    return Target(common_accuracy(good), deciding(good))
 
 
 def target_in(table: pd.DataFrame) -> Target:
@@ -290,7 +241,7 @@ def compare_groups(
     _most), `byte_saving` and `accuracy_difference`, each with _low and _high. If learning has seeds of its own, also
     `worlds` and `learning_seeds`, their numbers, and for each x of test_accuracy, test_loss, to_target_time_s and
     accuracy_difference the standard deviations x_sd_world, x_sd_learning and x_sd_residual, with _low and _high, if
-    there are runs of all pairs of seeds; see `simfl.records.seeds`.
+    there are runs of all pairs of seeds; see `simfl.comparison.intervals`.
     """
     import pandas as pd
 

@@ -10,10 +10,7 @@ import yaml
 from scipy import stats
 
 import simfl
-from simfl.errors import DataError, ScenarioError
-from simfl.plots.groups import shown_labels
-from simfl.records import read
-from simfl.records.comparison import (
+from simfl.comparison.comparing import (
     compare_groups,
     cost_of_accuracy,
     evaluations_until,
@@ -25,11 +22,14 @@ from simfl.records.comparison import (
     ratio_of,
     speed_up_of,
     target_of,
-    time_to_accuracy,
 )
-from simfl.records.differences import describe_differences
-from simfl.records.seeds import Crossed, components
-from simfl.records.sweeps import Group, group_runs, open_groups
+from simfl.comparison.differences import describe_differences
+from simfl.comparison.intervals import components
+from simfl.comparison.sweeps import Group, group_runs, open_groups
+from simfl.errors import DataError, ScenarioError
+from simfl.plots.groups import shown_labels
+from simfl.records import read, time_to_accuracy
+from simfl.records.seeds import Crossed
 
 
 def test_an_interval_is_that_of_students_t():
@@ -38,6 +38,7 @@ def test_an_interval_is_that_of_students_t():
     interval = interval_of(values)
     assert (interval.mean, interval.low, interval.high) == pytest.approx((np.mean(values), low, high), rel=1e-12)
     assert interval.half_width == pytest.approx(stats.t.ppf(0.975, 4) * stats.sem(values))
+    assert interval.show(lambda mean, half: f"{mean} ± {half}") == f"{interval.mean} ± {interval.half_width}"
     alone = interval_of([3.0])
     assert alone.mean == 3.0
     assert math.isnan(alone.low)

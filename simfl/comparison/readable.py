@@ -11,11 +11,11 @@ from typing import Any
 
 import pandas as pd
 
+from simfl.comparison.comparing import FINAL, compare_groups, explain, folders_of, speed_up_of, target_in
+from simfl.comparison.sweeps import Sweep, is_sweep, open_groups, read_sweep
 from simfl.errors import ScenarioError
 from simfl.records import display
-from simfl.records.comparison import FINAL, compare_groups, explain, folders_of, speed_up_of, target_in
 from simfl.records.results import Run
-from simfl.records.sweeps import Sweep, is_sweep, open_groups, read_sweep
 
 _COSTS: dict[str, tuple[str, Callable[[float, float], str]]] = {
     "time_s": ("time", display.show_time),

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
 from simfl.errors import ScenarioError, nearest
+from simfl.records.costs import ACCURACY, VALIDATION
 from simfl.records.display import measure_label, show_number, show_share
 
 if TYPE_CHECKING:
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
 
     from simfl.records.results import Run
     from simfl.records.tables import Columns
-
-ACCURACY = "test_accuracy"
-VALIDATION = "validation_accuracy"
-"""The column that takes the place of `ACCURACY` where it chooses, in runs that have it."""
 
 SMALLER_IS_BETTER = ("train_loss", "test_loss", "validation_loss", "consensus_distance", "gradient_norm", "mae", "rmse")
 """Metrics for which `METRIC=VALUE` means at most the value."""
@@ -70,12 +67,6 @@ class Target(float):
         if self.metric in (ACCURACY, VALIDATION):
             return f"a {measure_label(self.metric)} of {show_share(float(self))}"
         return f"a {measure_label(self.metric)} of at {'most' if self.at_most else 'least'} {show_number(float(self))}"
-
-
-def deciding(runs: Iterable[Run]) -> str:
-    """Return the accuracy that decides: that of validation if all runs have it."""
-    tables = [run.evaluations.names for run in runs]
-    return VALIDATION if tables and all(VALIDATION in names for names in tables) else ACCURACY
 
 
 def as_target(target: float | str | None, accuracy: str = ACCURACY) -> Target | None:

@@ -3,10 +3,11 @@
 import pandas as pd
 import pytest
 
-from simfl.records import compare, read
-from simfl.records.comparison import compare_groups
-from simfl.records.readable import Comparison, to_latex
-from simfl.records.sweeps import Sweep, SweepRun, open_groups
+from simfl import compare
+from simfl.comparison.comparing import compare_groups
+from simfl.comparison.readable import Comparison, to_latex
+from simfl.comparison.sweeps import Sweep, SweepRun, open_groups
+from simfl.records import read
 
 
 @pytest.fixture
