@@ -25,12 +25,6 @@ ROOMS = ("algorithms", "assembly", "compression", "data", "models", "privacy", "
          "world")  # fmt: skip
 MODULES = ("comparison/comparing.py", "comparison/intervals.py", "records/costs.py", "streams.py",
            "reproduction/evidence.py")  # fmt: skip
-    "comparison/comparing.py",
-    "comparison/intervals.py",
-    "records/costs.py",
-    "streams.py",
-    "reproduction/evidence.py",
-)
 
 
 def about_of(command: str, name: str, swept: Sweep) -> dict[str, str]:
