@@ -283,7 +283,7 @@ def _problem(setup: Setup) -> LearningProblem:
         model=setup.moved,
         data=ClientData(*arrays, indices, offsets, dataset.scaling),
         batches=Batches(drawing, setup.scenario.algorithm.batch_size),
-        keys=Keys(learning.key("data"), learning.key("noise"), learning.key("maps"), learning.key("augment")),
+        keys=Keys(*map(learning.key, ("data", "noise", "maps", "augment", "dropout"))),
         measured=Measured(
             np.sort(order[:LOSS_EXAMPLES]),
             setup.scenario.evaluate.gradients,

@@ -65,6 +65,11 @@ class CanaryModel(AbstractModel):
         return self.inner.clipped_by
 
     @property
+    def draws(self) -> bool:  # type: ignore[override]
+        """See the inner model."""
+        return self.inner.draws
+
+    @property
     def first_convolution(self) -> int | None:
         """See the inner model."""
         return self.inner.first_convolution

@@ -254,6 +254,8 @@ def _check(network: Network, client: int, nodes: frozenset[int]) -> None:
         raise ScenarioError(f"--observer: expected another node than client {client}, which knows its own examples")
     if setup.problem.augment is not None:
         raise ScenarioError("data.augment: expected null, since an inversion is compared with the example; remove it")
+    if setup.model.draws:
+        raise ScenarioError("model.dropout: expected no random draws, which an inversion cannot know; switch it off")
     if setup.problem.rounds is not None:
         raise ScenarioError(
             "algorithm.kind: expected an algorithm whose clients send gradients, found "

@@ -20,7 +20,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 from simfl.errors import nearest
 from simfl.models.lazy import jax, jnp, lax, np
@@ -35,11 +35,21 @@ Array: TypeAlias = "jax.Array"
 GRADIENTS_BYTES = 2**24
 """Most bytes of per-example gradients at a time, unless one is larger, for each of the operations side by side."""
 
-SumOfExamples: TypeAlias = Callable[[Array, Array, Array], tuple[Any, Array]]
+SumOfExamples: TypeAlias = Callable[[Array, Any, Array], tuple[Any, Array]]
 """(x, y, weight) of some examples -> their parts of a sum of gradients, and of a count, int32[]."""
 
 Layout: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the parts of a flat vector, in order, each by rows."""
+
+
+class Keyed(NamedTuple):
+    """Labels of a mini-batch on which a model that `draws` is trained.
+
+    y is [b, ...], `keys` uint32 [b, 2] one for each example.
+    """
+
+    y: Array
+    keys: Array
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,8 @@ class Declared(ABC):
     """Whether predictions are right or wrong, for data with classes."""
     predicts: ClassVar[bool] = True
     """Whether the model has predictions and not only a loss."""
+    draws: ClassVar[bool] = False
+    """Whether its gradients take `Keyed` labels in training, as those of dropout do."""
 
     def __post_init__(self) -> None:
         shape = tuple(int(side) for side in self.input_shape)
@@ -276,18 +288,18 @@ def sum_in_parts(part: SumOfExamples, size: int) -> SumOfExamples:
     lanes.
     """
 
-    def total(x: Array, y: Array, weight: Array) -> tuple[Any, Array]:
+    def total(x: Array, y: Any, weight: Array) -> tuple[Any, Array]:
         count = x.shape[0]
         if count <= size:
             return part(x, y, weight)
         each = -(-count // -(-count // size))
-        parts = in_parts(x, each), in_parts(y, each), in_parts(weight, each)
+        parts = jax.tree.map(lambda array: in_parts(array, each), (x, y, weight))
 
         def add(k: Array, sums: Any) -> Any:
-            some = [lax.dynamic_index_in_dim(array, k, keepdims=False) for array in parts]
+            some = jax.tree.map(lambda array: lax.dynamic_index_in_dim(array, k, keepdims=False), parts)
             return jax.tree.map(jnp.add, sums, part(*some))
 
-        shapes = jax.eval_shape(part, *(array[0] for array in parts))
+        shapes = jax.eval_shape(part, *jax.tree.map(lambda array: array[0], parts))
         nothing = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
         last = jnp.max(jnp.where(weight != 0, jnp.arange(1, count + 1), 0))
         sums: tuple[Any, Array] = lax.fori_loop(0, (last + each - 1) // each, add, nothing)

@@ -26,7 +26,7 @@ class Network:
     """A network of some library with a loss, as a user's own model.
 
     `name` is for messages; `init` is (key, x) -> parameters, x [1, ...] an example; `apply` is (parameters, x) ->
-    outputs [b, ...]. See `from_flax` for the other arguments.
+    outputs [b, ...]; `in_training` takes a key in addition. See `from_flax` for the other arguments.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Network:
         metrics: Metrics | None = None,
         trained: Any = None,
         tokens: bool = False,
+        in_training: Callable[[Any, Any, Any], Any] | None = None,
     ) -> None:
         self.__name__ = name
         self._init, self._apply = init, apply
@@ -49,6 +50,8 @@ class Network:
         self.tokens = tokens
         if trained is not None:
             self.trained = trained
+        if in_training is not None:
+            self.training_losses = lambda params, x, y, key: self._loss(in_training(params, x, key), y)
 
     def init(self, key: Any, x: Any) -> Any:
         """Return the parameters."""

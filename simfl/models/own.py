@@ -4,6 +4,7 @@ The contract is what JAX's libraries have in common:
 
     init(key) -> params                             a pytree of arrays; also init(key, x), x [1, ...] an example
     losses(params, x, y) -> f32[b]                  one loss per example
+    training_losses(params, x, y, key) -> f32[1]    of one example, in training, with random draws; optional
     predict(params, x) -> f32[b, ...]               predictions; optional
     metrics(params, x, y) -> {name: f32[b]}         metrics that evaluations average besides the loss; optional
     clipped_gradient_sum(params, x, y, weight, norm) -> a pytree like params; optional, for a closed form
@@ -133,6 +134,7 @@ class OwnModel(AbstractModel):
             "tokens": _takes_tokens(self.given),
             "has_accuracy": "accuracy" in self.all_metrics or (predicts and self.num_classes > 0),
             "predicts": predicts,
+            "draws": callable(getattr(self.given, "training_losses", None)),
         }
         for attribute, value in attributes.items():  # class attributes of other models
             object.__setattr__(self, attribute, value)
@@ -222,10 +224,22 @@ class OwnModel(AbstractModel):
         x = base.masked(x, weight)
 
         def total(leaves: list[Array]) -> Array:
-            losses: Array = jnp.asarray(self.given.losses(self.own.filled(leaves), x, y)).astype(jnp.float32)
-            return jnp.sum(weight * losses)
+            return jnp.sum(weight * self._losses(leaves, x, y))
 
         return self.own.joined(jax.grad(total)(self.own.cut(params)))
+
+    def _losses(self, leaves: list[Array], x: Array, y: Array | base.Keyed) -> Array:
+        """Return losses, f32[b], from trained leaves; of keyed labels, those of training."""
+        tree = self.own.filled(leaves)
+        if not isinstance(y, base.Keyed):
+            return jnp.asarray(self.given.losses(tree, x, y)).astype(jnp.float32)
+
+        def single(x: Array, y: Array, key: Array) -> Array:
+            loss = self.given.training_losses(tree, x[None], y[None], jax.random.wrap_key_data(key))
+            return jnp.asarray(loss)[0].astype(jnp.float32)
+
+        losses: Array = jax.vmap(single)(x, *y)
+        return losses
 
     def clip_and_sum(
         self, params: Array, x: Array, y: Array, weight: Array, clipping_norm: float | Array
@@ -250,9 +264,8 @@ class OwnModel(AbstractModel):
     ) -> tuple[Array, Array]:
         leaves = self.own.cut(params)
 
-        def loss(leaves: list[Array], one_x: Array, one_y: Array) -> Array:
-            single: Array = jnp.asarray(self.given.losses(self.own.filled(leaves), one_x[None], one_y[None])[0])
-            return single.astype(jnp.float32)
+        def loss(leaves: list[Array], one_x: Array, one_y: Any) -> Array:
+            return self._losses(leaves, one_x[None], jax.tree.map(lambda one: one[None], one_y))[0]
 
         def part(x: Array, y: Array, weight: Array) -> tuple[list[Array], Array]:
             gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(leaves, base.masked(x, weight), y)
@@ -286,6 +299,8 @@ class OwnModel(AbstractModel):
 
         def everything(params: Array, x: Array, y: Array, weight: Array) -> Any:
             gradient = self.clip_and_sum(params, x, y, weight, 1.0) if self.clipped_by else ()
+            if self.draws:
+                gradient = self.gradient_sum(params, x, base.Keyed(y, jnp.zeros((len(x), 2), jnp.uint32)), weight)
             return self.losses(params, x, y), self.correct(params, x, y), self.metrics(params, x, y), gradient
 
         text = jax.jit(everything).lower(jnp.zeros(self.size), x, y, jnp.ones(len(x))).as_text()
@@ -319,6 +334,12 @@ def own_model(
                 f"{type(given).__name__} without {method}{nearest(method, has)}; simfl.from_torch, from_flax, "
                 "from_equinox and from_haiku make one of a network"
             )
+    drawing, closed = (callable(getattr(given, method, None)) for method in ("training_losses", "clipped_gradient_sum"))
+    if drawing and closed:
+        raise ScenarioError(
+            f"model: {name}: expected training_losses or clipped_gradient_sum, which has no key for random draws, "
+            "found both; leave one out"
+        )
     tree = _drawn(given, key, x.shape[1:], name)
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)
     names = tuple(

@@ -2,8 +2,9 @@
 
     simfl.run("scenario.yaml", model=simfl.from_torch(Net(), loss="cross_entropy"))
 
-A loss belongs to one example and is the same in every call, so a module is called in evaluation mode: dropout is off,
-and a warning names it. A module is refused, with the name of the layer, if it draws random numbers even so, changes its
+Losses and predictions are those of evaluation mode. Gradients are, too: dropout is off, and a warning names it. With
+`dropout=True`, gradients are those of training mode, in which torchax draws for each example by its own key of the run.
+A module is refused, with the name of the layer, if it draws random numbers even so, changes its
 own state, mixes the examples of a batch, or cannot be traced by JAX; and so is one whose outputs in JAX and in PyTorch
 differ. Weights go back by `Run.state_dict`. PyTorch and torchax are imported when it is called.
 """
@@ -51,6 +52,7 @@ def from_torch(
     tokens: bool = False,
     image: Sequence[int] | None = None,
     output: str | int | None = None,
+    dropout: bool = False,
     **arguments: Any,
 ) -> Network:
     """Return a module of PyTorch as a model; ScenarioError if it cannot be one.
@@ -67,6 +69,7 @@ def from_torch(
             the order h, w, c, or as one row [h * w * c].
         output: the part of what a call returns that is the output: a key or attribute, such as "last_hidden_state", or
             a place; None: `logits`, or the first of several.
+        dropout: whether gradients are those of training mode, with random draws.
         arguments: passed with every call.
     """
     torch, torchax = _libraries()
@@ -75,7 +78,9 @@ def from_torch(
 
     class Environment(torchax.tensor.Environment):  # type: ignore[misc, name-defined]
         def get_and_rotate_prng_key(self, generator: Any = None) -> Any:
-            raise RandomDrawError("expected no random draws in evaluation mode; leave them out")
+            if self.param.prng is None:
+                raise RandomDrawError("expected no random draws in evaluation mode; leave them out")
+            return self.param.get_and_rotate_prng_key()
 
     def opened(seed: int) -> Any:
         with torch.random.fork_rng(devices=[]):
@@ -87,13 +92,24 @@ def from_torch(
         return net.eval()
 
     net = opened(0)
-    if dropping := _named(net, _drops):
-        warnings.warn(f"from_torch: {name}: dropout is off: {_few(dropping)}; a loss has no random draws", stacklevel=2)
+    if not dropout and (dropping := _named(net, _drops)):
+        advice = "dropout=True (dropout: true in a scenario) draws in training"
+        warnings.warn(f"from_torch: {name}: dropout is off: {_few(dropping)}; {advice}", stacklevel=2)
     environment = Environment()
     values, function = torchax.extract_jax(net, environment)
+    training = copy.deepcopy(net).train()
+    for layer in training.modules():
+        if isinstance(layer, torch.nn.modules.batchnorm._NormBase):
+            layer.eval()
+    _, in_training = torchax.extract_jax(training, environment)
 
-    def apply(params: Any, x: Any) -> Any:
-        return _output(function(params, (_shaped(x, image, name),), arguments), output, name)
+    def apply(params: Any, x: Any, key: Any = None) -> Any:
+        called = function if key is None else in_training
+        with environment.override_property(prng=key):
+            outputs = _output(called(params, (_shaped(x, image, name),), arguments), output, name)
+            if key is not None and environment.param.prng is key:
+                raise ScenarioError(f"from_torch: {name}: dropout: expected random draws in training, found none")
+        return outputs
 
     def draw(key: Any, x: Any) -> Any:
         made, initial = net, dict(values)
@@ -121,6 +137,9 @@ def from_torch(
             raise ScenarioError(f"from_torch: {name}: expected no state, found that a call changes {_few(changed)}")
         with _in_one_line(name, net, "torchax", TRACED):
             traced = jax.jit(apply).lower(initial, x)
+        if dropout:
+            with _in_one_line(name, training, "torchax in training mode", TRACED):
+                jax.eval_shape(apply, initial, x[:1], key)
         if expected.shape[:1] == (2,) and not _close(alone, expected[1:]):
             where = f"found other values of it in a batch {_mixing(made, call, examples)}"
             advice = f"the first axis has the examples (batch_first=True); {NORMALIZE}"
@@ -134,7 +153,8 @@ def from_torch(
             )
         return initial
 
-    return Network(name, draw, apply, loss, metrics, _which(net, values, trained, name), tokens)
+    which = _which(net, values, trained, name)
+    return Network(name, draw, apply, loss, metrics, which, tokens, apply if dropout else None)
 
 
 def to_torch(parts: Mapping[str, NDArray[Any]]) -> dict[str, Any]:

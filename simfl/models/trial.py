@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError
-from simfl.models.base import AbstractModel, Array
+from simfl.models.base import AbstractModel, Array, Keyed
 from simfl.models.lazy import jax, jnp
 from simfl.models.own import OwnModel, described
 from simfl.scenario.own_code import in_one_line
@@ -67,6 +67,8 @@ def try_out(model: OwnModel, x: NDArray[Any], y: NDArray[Any]) -> None:
     _check_predictions(model, begin, x)
     if model.clipped_by is not None:
         _check_closed_form(model, moved, x, y)
+    if model.draws:
+        _check_training(model, begin, x, y)
 
 
 def _losses(model: OwnModel, params: Array, x: Array, y: Array) -> NDArray[np.float32]:
@@ -178,6 +180,26 @@ def _check_closed_form(model: OwnModel, params: Array, x: Array, y: Array) -> No
                 f"clipped_gradient_sum: with norm {norm:.4g} it differs from the sum of single clipped gradients by "
                 f"{np.abs(ours_sum - theirs_sum).max():.3g}; leave it out, and simfl clips them one by one",
             )
+
+
+def _check_training(model: OwnModel, params: Array, x: Array, y: Array) -> None:
+    """Check that losses of training are one for an example, and decided by their keys."""
+    with in_one_line("model", f"{model.name}: training_losses"):
+        key, tree = jax.random.key(0), model.own.tree(params)
+        loss = jax.eval_shape(model.given.training_losses, tree, x[:1], y[:1], key)
+    if getattr(loss, "shape", None) != (1,) or not jnp.issubdtype(loss.dtype, jnp.floating):
+        raise _refused(model, f"training_losses: expected f32[1] for one example, found {described(loss)}")
+    keyed = Keyed(y, jax.random.key_data(jax.random.split(key, len(x))))
+
+    def gradient(params: Array, x: Array, keyed: Keyed) -> Array:
+        return model.gradient_sum(params, x, keyed, jnp.ones(len(x)))
+
+    # Each is traced anew, so that draws which do not come from the key differ.
+    one, again = (np.asarray(jax.jit(lambda *given: gradient(*given))(params, x, keyed)) for _ in range(2))
+    if not np.isfinite(one).all():
+        raise _refused(model, "training_losses: their gradient is NaN or infinite as init begins")
+    if not np.array_equal(one, again):
+        raise _refused(model, "training_losses: one key gave different gradients; draw from the key alone")
 
 
 def _alike(one: Any, other: Any) -> bool:

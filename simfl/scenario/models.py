@@ -66,10 +66,13 @@ class Torch(ExternalModel):
         "the part of what a call of the network returns that is its output, such as last_hidden_state; null: logits, "
         "or the first of several",
     )
+    dropout: Flag = option(
+        False, "whether gradients are those of training mode, with dropout; losses and tests are without it"
+    )
 
     def network(self) -> dict[str, Any]:
         """Return the arguments of `simfl.from_torch` by name."""
-        given = {name: getattr(self, name) for name in ("loss", "metrics", "trained", "image", "output")}
+        given = {name: getattr(self, name) for name in ("loss", "metrics", "trained", "image", "output", "dropout")}
         return {**given, "tokens": self.integers}
 
 

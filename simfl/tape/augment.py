@@ -77,7 +77,7 @@ def result_of(own: Callable[..., Any], shape: tuple[int, ...]) -> str:
 def keys_of(key: jax.Array, client: jax.Array, draw: jax.Array, first: jax.Array, lanes: int) -> jax.Array:
     """Return the keys of a mini-batch's entries first..first+lanes-1.
 
-    They are uint32 [lanes, 2]. `key` is the stream "augment" of the run, uint32 [2].
+    They are uint32 [lanes, 2]. `key` is the stream "augment" of the run, or "dropout", uint32 [2].
     """
     entry = (first + jnp.arange(lanes, dtype=jnp.int32)).astype(jnp.uint32)
     batch = [mix(mix(client.astype(jnp.uint32) ^ half) + draw.astype(jnp.uint32)) for half in (key[0], key[1])]

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from simfl.models import AbstractModel
-from simfl.models.base import clipping_factor, mean_loss
+from simfl.models.base import Keyed, clipping_factor, mean_loss
 from simfl.privacy.noise import SAMPLERS, traced_once
 from simfl.tape.augment import keys_of
 from simfl.tape.draws import batch_positions, mix
@@ -98,6 +98,15 @@ def examples_of(
     return x, y if tasks == 1 else (y == client % tasks).astype(jnp.int32)
 
 
+def keyed(
+    operation: Operation, data: dict[str, jax.Array], client: jax.Array, draw: jax.Array, first: jax.Array, y: Any
+) -> Any:
+    """Return the labels of a mini-batch, `Keyed` if the model draws in training."""
+    if not operation.model.draws:
+        return y
+    return Keyed(y, keys_of(data["dropout_key"], client, draw, first, len(y)))
+
+
 def bounded(vector: jax.Array, bound: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Clip f32[d] to a norm, and count (int32[]) a vector that is not finite as 0."""
     squared = jnp.sum(vector * vector)
@@ -160,6 +169,7 @@ def gradient_of_batch(operation: Operation) -> Callable[..., tuple[jax.Array, ja
         client, draw, size = ints[CLIENT], ints[DRAW], ints[SIZE]
         norm = data["clipping_norm"] if own_norm is None else own_norm
         x, y = examples_of(operation, data, client, draw, ints[FIRST], position)
+        y = keyed(operation, data, client, draw, ints[FIRST], y)
         weight = (jnp.arange(lanes, dtype=jnp.int32) < size).astype(jnp.float32)
         zeroed = jnp.int32(0)
         if clip == "example":
@@ -242,6 +252,7 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
             )
             # Fused into the gather that uses it, the permutation would not vectorize.
             x, y = examples_of(operation, data, client, draw + h, jnp.int32(0), jax.lax.optimization_barrier(at))
+            y = keyed(operation, data, client, draw + h, jnp.int32(0), y)
             if clip == "example":
                 total, more = model.clip_and_sum(w, x, y, weight, data["clipping_norm"])
                 zeroed = zeroed + jnp.where(h < steps, more, 0)

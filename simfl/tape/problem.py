@@ -64,12 +64,14 @@ class Keys:
         noise: the key of noise and blocks.
         maps: the key of functions of models.
         augment: the key of augmentation.
+        dropout: the key of random draws of the model in training.
     """
 
     data: NDArray[np.uint32]
     noise: NDArray[np.uint32]
     maps: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(2, dtype=np.uint32))
     augment: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(2, dtype=np.uint32))
+    dropout: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(2, dtype=np.uint32))
 
 
 @dataclass(frozen=True)
@@ -348,6 +350,7 @@ class LearningProblem:
             "applied_constants": constants_of(None if applied is None else applied.rule),
             **({} if self.correlation is None else self.correlation.arrays()),
             **({} if self.augment is None else {"augment_key": self.keys.augment}),
+            **({"dropout_key": self.keys.dropout} if self.model.draws else {}),
         }
 
     @property

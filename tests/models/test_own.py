@@ -223,3 +223,40 @@ def test_tokens_stay_integers():
     assert params.sum() == 10
     total = model.clip_and_sum(params, x, np.zeros(2, np.int32), np.array([1, 0], np.float32), np.inf)[0]
     np.testing.assert_array_equal(total.reshape(5, 2)[:, 0], [0, 1, 1, 0, 0])
+
+
+class Dropping(Softmax):
+    """Softmax regression whose gradients drop half of the features."""
+
+    def training_losses(self, params, x, y, key):
+        return self.losses(params, jnp.where(jax.random.bernoulli(key, 0.5, x.shape), 2 * x, 0.0), y)
+
+
+def test_gradients_of_a_model_that_draws_are_those_of_each_examples_key():
+    own = made(Dropping())
+    x, y = examples(7)
+    keys = jax.random.split(jax.random.key(3), 7)
+    params = jnp.linspace(-1, 1, own.size)
+    kept = np.stack(
+        [np.where(jax.random.bernoulli(key, 0.5, (1, SIZE)), 2 * one, 0) for key, one in zip(keys, x, strict=True)]
+    )
+    plain = made(Softmax())
+
+    def sums(params, keyed, of_kept):
+        return [
+            (model.gradient_sum(params, some, labels, WEIGHT), model.clip_and_sum(params, some, labels, WEIGHT, 0.3)[0])
+            for model, some, labels in ((own, x, keyed), (plain, of_kept, y), (own, x, y), (plain, x, y))
+        ]
+
+    in_training, of_kept, evaluated, without = jax.jit(sums)(
+        params, base.Keyed(y, jax.random.key_data(keys)), kept[:, 0].astype(np.float32)
+    )
+    for one, other in zip(in_training + evaluated, of_kept + without, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    assert not np.allclose(in_training[0], evaluated[0], atol=1e-2)
+    assert np.linalg.norm(in_training[1]) <= 0.3 * WEIGHT.sum()
+
+
+def test_random_draws_and_a_closed_form_exclude_each_other():
+    with pytest.raises(ScenarioError, match=r"expected training_losses or clipped_gradient_sum, .* leave one out"):
+        made(Changed(training_losses=Softmax().losses, clipped_gradient_sum=len))

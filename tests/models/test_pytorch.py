@@ -11,6 +11,7 @@ import pytest
 
 import simfl
 from simfl.errors import ScenarioError
+from simfl.models.base import Keyed
 from simfl.models.own import own_model
 
 torch = pytest.importorskip("torch", reason="pip install 'simfl[torch]'")
@@ -253,6 +254,73 @@ def test_what_a_call_returns_beside_the_output_is_left_out(batch):
     named = adapted(Pair, output="z")
     params = named.init(jax.random.key(0), x[:1])
     assert np.array_equal(named.predict(params, x), adapted(Net).predict(params, x))
+
+
+class Dropped(torch.nn.Module):
+    """A linear layer after dropout, twice: its expected output is that of evaluation mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Dropout(0.25), torch.nn.Dropout(0.5)
+        self.head = torch.nn.Linear(64, 10, bias=False)
+
+    def forward(self, x):
+        return self.head(self.second(self.first(x)))
+
+
+def test_dropout_by_key_has_its_rate_its_scale_and_its_expectation(batch):
+    x, y = batch
+    model = as_model(simfl.from_torch(Dropped(), lambda z, y: z.sum(1), dropout=True), x, y)
+    params = model.init(np.zeros(2, np.uint32))
+    some, count = np.abs(x[:1]) + 1, 2000
+    many = np.broadcast_to(some, (count, 64))
+    keys = jax.random.key_data(jax.random.split(jax.random.key(0), count))
+
+    def gradients(keys):
+        keyed = Keyed(np.zeros(count, np.int32), keys)
+        return jax.vmap(
+            lambda one, y: model.gradient_sum(params, one[None], jax.tree.map(lambda a: a[None], y), jnp.ones(1))
+        )(many, keyed)
+
+    # The gradient of the sum of outputs by a row of the head is the input after dropout.
+    rows = np.asarray(jax.jit(gradients)(keys)).reshape(count, 10, 64)
+    assert (rows == rows[:, :1]).all()
+    kept = rows[:, 0] / some
+    assert np.isclose(kept, 0).mean() == pytest.approx(1 - 0.75 * 0.5, abs=0.006)
+    np.testing.assert_allclose(kept[kept > 0.1], 1 / (0.75 * 0.5), rtol=1e-5)
+    assert kept.mean() == pytest.approx(1, abs=0.02)
+    assert not (kept[0] == kept[1]).all()
+    np.testing.assert_array_equal(rows, np.asarray(jax.jit(gradients)(keys)).reshape(rows.shape))
+
+
+def test_dropout_by_key_leaves_losses_and_clipping_as_they_are(batch):
+    x, y = batch
+    module = net()
+    drawing, plain = (as_model(adapted(module, dropout=dropout), x, y) for dropout in (True, False))
+    params = plain.init(np.zeros(2, np.uint32))
+    for method in ("losses", "correct"):
+        np.testing.assert_array_equal(getattr(drawing, method)(params, x, y), getattr(plain, method)(params, x, y))
+    keyed = Keyed(y, jax.random.key_data(jax.random.split(jax.random.key(1), 5)))
+    weights = np.eye(5, dtype=np.float32)
+    single = [np.asarray(drawing.clip_and_sum(params, x, keyed, weight, 0.1)[0]) for weight in weights]
+    np.testing.assert_allclose(np.linalg.norm(single, axis=1), 0.1, rtol=1e-5)
+    total = drawing.clip_and_sum(params, x, keyed, jnp.ones(5), 0.1)[0]
+    np.testing.assert_allclose(total, np.sum(single, axis=0), atol=1e-6)
+
+
+def test_runs_with_dropout_repeat_and_differ_from_those_without(batch, tmp_path):
+    def accuracy(**options):
+        return simfl.run(SCENARIO, model=adapted(net(), **options), data=batch, out=tmp_path).model["head.weight"]
+
+    drawn = accuracy(dropout=True)
+    assert np.array_equal(drawn, accuracy(dropout=True))
+    assert not np.allclose(drawn, accuracy(), atol=1e-4)
+
+
+def test_dropout_needs_a_module_that_draws_in_training(batch):
+    given = adapted(net(dropout=torch.nn.Dropout(0.0)), dropout=True)
+    with pytest.raises(ScenarioError, match="dropout: expected random draws in training, found none"):
+        given.init(jax.random.key(0), batch[0][:1])
 
 
 def test_dropout_that_is_off_is_named():

@@ -26,8 +26,18 @@ def own_sum(params, x, y, weight, norm):
     return jax.tree.map(lambda leaf: jnp.tensordot(weight, leaf, 1), jax.vmap(one)(x, y))
 
 
+def noisy(params, x, y, key):
+    return GOOD.losses(params, x + jax.random.normal(key, x.shape), y)
+
+
+GLOBAL = np.random.default_rng(0)
+
+
 @pytest.mark.slow(but=["given3"])
-@pytest.mark.parametrize("given", [GOOD, Adapter(), Changed(clipped_gradient_sum=own_sum), Changed(predict=None)])
+@pytest.mark.parametrize(
+    "given",
+    [GOOD, Adapter(), Changed(clipped_gradient_sum=own_sum), Changed(predict=None), Changed(training_losses=noisy)],
+)
 def test_good_models_pass(given):
     try_out(made(given), *examples())
 
@@ -75,6 +85,14 @@ OTHERS = {
     "one prediction": ({"predict": lambda p, x: p["b"]}, r"predict: expected \[4, \.{3}\] .*, found float32\[3\]"),
     "predict raises": ({"predict": lambda p, x: p["c"]}, r"predict raised KeyError: 'c' in .*test_trial\.py:\d+$"),
     "no clipping": ({"clipped_gradient_sum": unclipped}, "it differs from the sum of single clipped gradients by"),
+    "training of a mean": (
+        {"training_losses": lambda p, x, y, key: jnp.sum(x)},
+        r"expected f32\[1\] .*, found float32",
+    ),
+    "another generator": (
+        {"training_losses": lambda p, x, y, key: GOOD.losses(p, GLOBAL.normal() * x, y)},
+        "one key gave different gradients; draw from the key alone",
+    ),
     "another tree": ({"clipped_gradient_sum": lambda p, *given: p["w"]}, "expected a pytree like the parameters"),
 }
 

@@ -14,6 +14,7 @@ from simfl.assembly.data import augmentation_of
 from simfl.attacks.audit import Audit
 from simfl.data.base import Dataset, Scaling
 from simfl.errors import ScenarioError
+from simfl.models.own import own_model
 from simfl.scenario import from_mapping
 from simfl.streams import Streams
 from simfl.tape.augment import Augmentation, keys_of
@@ -110,6 +111,42 @@ def test_gradients_and_rounds_are_those_of_the_changed_examples() -> None:
     for draw in (9, 10):
         v = v - 0.5 / 8 * np.asarray(model.clipped_gradient_sum(v, *batch(draw), jnp.ones(8), 0.5))
     np.testing.assert_allclose(moved, v - w, atol=1e-6)
+
+
+class Drawing:
+    """A number whose gradient in training is uniform, whatever the example."""
+
+    def init(self, key: jax.Array) -> jax.Array:
+        return jnp.zeros(1)
+
+    def losses(self, w: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        return 0.0 * w[0] * x[:, 0]
+
+    def training_losses(self, w: jax.Array, x: jax.Array, y: jax.Array, key: jax.Array) -> jax.Array:
+        return w * jax.random.uniform(key)
+
+
+def test_draws_of_a_model_have_a_key_of_client_mini_batch_and_entry() -> None:
+    x, y = np.ones((4, 64), np.float32), np.zeros(4, np.int32)
+    own = own_model(Drawing(), name="m", identity="m", x=x, y=y, num_classes=10, l2=0.0, key=np.zeros(2, np.uint32))
+    problem = make_problem(2, sampling="without_replacement", batch_size=8)
+    problem = dataclasses.replace(problem, keys=dataclasses.replace(problem.keys, dropout=KEY), model=own)
+    local = dataclasses.replace(problem, rounds=make_problem(2, local=True).rounds)
+
+    def drawn(draw: int, first: int) -> float:
+        keys = np.array([expected_keys(1, draw, first + k) for k in range(8)], np.uint32)
+        return float(sum(jax.random.uniform(jax.random.wrap_key_data(key)) for key in keys))
+
+    assert len({round(drawn(draw, first), 5) for draw in (9, 10) for first in (0, 8)}) == 4
+    data, positions, w = problem.arrays(), jnp.arange(8), np.zeros(1, np.float32)
+    gradient = jax.jit(gradient_of_batch(problem.operation))
+    for draw, first in ((9, 0), (9, 8), (10, 0)):
+        total, _ = gradient(w, data, np.array([1, draw, first, 8], np.int32), positions, np.float32(0))
+        np.testing.assert_allclose(total, drawn(draw, first), rtol=1e-6)
+    floats = np.array([0, 0.5, 0, 0, 0], np.float32)
+    change = jax.jit(change_of_round(local.operation))
+    moved, _ = change(w, local.arrays(), np.array([1, 9, 2, 8], np.int32), floats, np.int32(2))
+    np.testing.assert_allclose(moved, -0.5 / 8 * (drawn(9, 0) + drawn(10, 0)), rtol=1e-6)
 
 
 def test_a_function_of_your_own_changes_each_image_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
