@@ -36,8 +36,8 @@ def deciding(runs: Iterable[Run]) -> str:
     return VALIDATION if tables and all(VALIDATION in names for names in tables) else ACCURACY
 
 
+def common_accuracy(runs: Sequence[Run]) -> float:
     """Return the best deciding accuracy that all runs reached, NaN if one has none."""
-    """Return the best accuracy (`deciding`) that all runs reached, NaN if one has none."""
     best = [float(np.fmax.reduce(run.evaluations[deciding(runs)], initial=math.nan)) for run in runs]
     return math.nan if not best or any(map(math.isnan, best)) else min(best)
 
