@@ -1,4 +1,4 @@
-"""Callbacks of runs: a protocol, and adapters for TensorBoard and W&B.
+"""Callbacks of runs: a protocol, and adapters for TensorBoard, W&B and MLflow.
 
     class Print(simfl.callbacks.Callback):
         def on_evaluation(self, metrics):
@@ -7,13 +7,13 @@
     simfl.run(scenario, callbacks=[Print(), simfl.callbacks.TensorBoard("logs")])
 
 Callbacks only observe: they cannot change the run, and one that raises is dropped with a warning. An adapter imports
-its library when it is created: `pip install 'simfl[tensorboard]'` or `'simfl[wandb]'`.
+its library when it is created: `pip install 'simfl[tensorboard]'`, `'simfl[wandb]'` or `'simfl[mlflow]'`.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from simfl.errors import ScenarioError, raised
 if TYPE_CHECKING:
     from simfl.records import Run
 
-__all__ = ["Callback", "TensorBoard", "WandB"]
+__all__ = ["Callback", "MLflow", "TensorBoard", "WandB"]
 
 #: The column that numbers the evaluations, and the columns that have no curve over it.
 STEP, NO_CURVES = "updates", ("updates", "wall_s")
@@ -96,6 +96,33 @@ class WandB(Callback):
         self._run.finish(exit_code=int(run.status == "failed"))
 
 
+class MLflow(Callback):
+    """Logs every measure over updates to MLflow, and the scenario as parameters.
+
+    `options` are those of `mlflow.start_run`, such as experiment_id, nested and tags; `run_name` is by default that of
+    the run. The tracking server is that of `mlflow.set_tracking_uri`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+        self._library = _library("mlflow", "mlflow")
+
+    def on_start(self, scenario: Mapping[str, Any], folder: Path) -> None:
+        """Start a run of MLflow; `algorithm.step_size` is a parameter."""
+        self._library.start_run(**{"run_name": f"{folder.parent.name}-{folder.name}", **self.options})
+        self._library.log_params(dict(_by_path(scenario)))
+
+    def on_evaluation(self, metrics: Mapping[str, float]) -> None:
+        """Log the values that are not NaN."""
+        values = {name: value for name, value in metrics.items() if name not in NO_CURVES and value == value}
+        self._library.log_metrics(values, step=int(metrics[STEP]))
+
+    def on_end(self, run: Run) -> None:
+        """Log the status and finish."""
+        self._library.set_tag("status", run.status)
+        self._library.end_run("FAILED" if run.status == "failed" else "FINISHED")
+
+
 class Callbacks:
     """The callbacks of a run; one that raises is not called again.
 
@@ -133,6 +160,12 @@ class Callbacks:
             except BaseException as error:
                 self._callbacks.remove(callback)
                 self._warn(f"callbacks: {type(callback).__name__} raised {raised(error)}; it is not called again")
+
+
+def _by_path(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested mappings by key path."""
+    for key, value in values.items():
+        yield from _by_path(value, f"{above}{key}.") if isinstance(value, Mapping) else [(f"{above}{key}", value)]
 
 
 def _library(name: str, extra: str) -> Any:

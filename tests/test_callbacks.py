@@ -1,4 +1,4 @@
-"""Calls of the user's code during a run; TensorBoard and W&B are replaced and need not be installed."""
+"""Calls of the user's code during a run; other libraries are replaced and need not be installed."""
 
 import math
 import re
@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import simfl
-from simfl.callbacks import Callback, Callbacks, TensorBoard, WandB
+from simfl.callbacks import Callback, Callbacks, MLflow, TensorBoard, WandB
 from simfl.errors import ScenarioError
 
 ROW = {"time_s": 1.5, "updates": 40.0, "test_accuracy": 0.5, "epsilon": math.nan, "wall_s": 3.0}
@@ -68,7 +68,7 @@ def test_an_object_without_the_methods_is_rejected(tmp_path):
 
 
 class Library(types.ModuleType):
-    """Replaces tensorboardX and wandb, and records calls."""
+    """Replaces a library, and records calls."""
 
     def __init__(self, name):
         super().__init__(name)
@@ -124,9 +124,27 @@ def test_wandb_gets_the_scenario_and_rows(library, make_run):
     assert made_up.summary == {"status": "done"}
 
 
-@pytest.mark.parametrize(("adapter", "extra"), [(lambda: TensorBoard("logs"), "tensorboard"), (WandB, "wandb")])
+@pytest.mark.parametrize(("status", "ending"), [("done", "FINISHED"), ("failed", "FAILED")])
+def test_mlflow_gets_the_scenario_by_key_path_and_rows(library, make_run, status, ending):
+    made_up, run = library("mlflow"), simfl.read(make_run(status=status))
+    callbacks = Callbacks([MLflow(nested=True)], pytest.fail)
+    callbacks.started({"seed": 1, "algorithm": {"kind": "fedbuff", "options": {}}, "clients": [2, 3]}, run.folder)
+    callbacks.evaluated(ROW)
+    callbacks.ended(run)
+    assert made_up.calls == [
+        ("start_run", (), {"run_name": "demo-001", "nested": True}),
+        ("log_params", ({"seed": 1, "algorithm.kind": "fedbuff", "clients": [2, 3]},), {}),
+        ("log_metrics", ({"time_s": 1.5, "test_accuracy": 0.5},), {"step": 40}),
+        ("set_tag", ("status", status), {}),
+        ("end_run", (ending,), {}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("adapter", "extra"), [(lambda: TensorBoard("logs"), "tensorboard"), (WandB, "wandb"), (MLflow, "mlflow")]
+)
 def test_a_missing_library_gives_one_line(adapter, extra, monkeypatch):
-    for name in ("tensorboardX", "wandb"):
+    for name in ("tensorboardX", "wandb", "mlflow"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ScenarioError, match=rf"callbacks: expected .* pip install 'simfl\[{extra}\]'"):
         adapter()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import typing
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -227,6 +228,21 @@ def test_the_synchronous_example_is_sgd_with_the_batches_of_all(extra, tmp_path,
         assert runs[0].manifest.time_s == pytest.approx(20 * 5 * 16 * 100e-6)
     else:
         assert 0 < runs[0].clients["epsilon"].max() < 10
+
+
+def test_the_example_of_optuna_returns_an_accuracy_of_validation(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "looking.md").read_text(encoding="utf-8")
+    code = next(one for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "import optuna" in one)
+    asked, scores = Mock(**{"suggest_float.return_value": 0.3}), []
+    optuna = Mock()
+    optuna.create_study.return_value.optimize = lambda objective, n_trials: scores.append(objective(asked))
+    monkeypatch.setitem(sys.modules, "optuna", optuna)
+    monkeypatch.chdir(tmp_path)
+    Path("my.yaml").write_text("data: {set: digits}\nalgorithm: {kind: fedbuff}\nstop: {updates: 40}\n")
+    exec(code, {"simfl": simfl})
+    run = simfl.read("results/tuning/my/001")
+    assert run.scenario["algorithm"]["step_size"]["value"] == 0.3
+    assert scores == [run.metrics["validation_accuracy"].iloc[-1]]
 
 
 def test_every_key_path_of_a_row_of_combinations_is_in_the_schema():

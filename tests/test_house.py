@@ -92,7 +92,7 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1329,
+    "": 1362,
     "accounts": 3613,
     "algorithms": 10073,
     "assembly": 4092,
@@ -108,7 +108,7 @@ WEIGHTS = {
     "papers": 17114,
     "plots": 1291,
     "privacy": 4629,
-    "records": 2215,
+    "records": 2221,
     "reports": 2218,
     "reproduction": 1369,
     "robust": 946,
@@ -118,7 +118,7 @@ WEIGHTS = {
     "tape": 5395,
     "world": 5388,
 }
-MOST_LINES = {"core": 54037, "all": 92371, "tests": 63437}
+MOST_LINES = {"core": 54076, "all": 92410, "tests": 63471}
 
 
 @dataclass(frozen=True)

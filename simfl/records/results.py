@@ -132,6 +132,17 @@ class RunFiles:
         """The table of `metrics`, of which only used columns are read."""
         return self._read("metrics", Columns)
 
+    @property
+    def measures(self) -> list[str]:
+        """Columns of `metrics` that scenario or model add, except about gradients."""
+        usual = {*SCHEMAS["metrics"].names, *GRADIENTS.names}
+        return [name for name in self.evaluations.names if name not in usual]
+
+    @property
+    def has_accuracy(self) -> bool:
+        """Whether an evaluation has a test accuracy; that of a regression has none."""
+        return not np.isnan(self.evaluations["test_accuracy"]).all()
+
     @functools.cached_property
     def model(self) -> dict[str, NDArray[np.float32]]:
         """The final model, the mean of all or the server's: its parameter arrays by name."""
@@ -184,17 +195,6 @@ class Run(RunFiles):
         """Whether real processes ran it (`simfl live`), in wall time."""
         return "live" in self.manifest.extra
 
-    @property
-    def measures(self) -> list[str]:
-        """Columns of `metrics` that scenario or model add, except about gradients."""
-        usual = {*SCHEMAS["metrics"].names, *GRADIENTS.names}
-        return [name for name in self.evaluations.names if name not in usual]
-
-    @property
-    def has_accuracy(self) -> bool:
-        """Whether an evaluation has a test accuracy; that of a regression has none."""
-        return not np.isnan(self.evaluations["test_accuracy"]).all()
-
     def state_dict(self) -> dict[str, Any]:
         """Return the tensors for `load_state_dict` of a PyTorch module, by name.
 
@@ -221,6 +221,12 @@ class Run(RunFiles):
         import simfl
 
         return simfl.evaluate(self, data, metrics=metrics, label=label)
+
+    def dp_event(self, client: int) -> Any:
+        """Return what was released of a client, a `DpEvent`; see `simfl.dp_event`."""
+        import simfl
+
+        return simfl.dp_event(self, client)
 
     def play(self, other: Run | str | Path | None = None, *, height: int = 900) -> Any:
         """Return a page that plays this run, beside another one if given.

@@ -51,7 +51,7 @@ def test_events_compose_to_the_epsilon_of_a_client(tmp_path, case):
     privacy, algorithm, relation = CASES[case]
     run = ran(tmp_path, privacy, algorithm)
     accountant = pld.PLDAccountant(relation, 1e-5 if case == "pure" else 1e-4)
-    assert composed(accountant, simfl.dp_event(run, 1), run) == pytest.approx(run.clients["epsilon"][1], rel=1e-3)
+    assert composed(accountant, run.dp_event(1), run) == pytest.approx(run.clients["epsilon"][1], rel=1e-3)
 
 
 def test_batches_of_a_fixed_size_cost_no_more_than_dp_accounting_says(tmp_path):
