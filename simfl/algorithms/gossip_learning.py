@@ -37,7 +37,8 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import simpy
 from mypy_extensions import mypyc_attr
@@ -124,6 +125,7 @@ class GossipLearning(OwnUpdates):
             return
         age = self.age[me]
         shown = self._means.show(me, peer, me)
+        take_back = shown[2]  # a refusal keeps nothing else of the message
         if self._means.remembers:
             self._changing.add((me, peer))
         self.world.network.send(
@@ -131,14 +133,14 @@ class GossipLearning(OwnUpdates):
             peer,
             self._means.bytes,
             lambda: self.receive(peer, me, shown, age),
-            lambda: self._lose(me, peer, shown),
+            lambda: self._lose(me, peer, take_back),
             shown[1],
         )
 
-    def _lose(self, me: int, peer: int, shown: Shown) -> None:
+    def _lose(self, me: int, peer: int, take_back: Callable[[], Any]) -> None:
         """Take back a message that was refused."""
         self._changing.discard((me, peer))
-        shown[2]()
+        take_back()
 
     def _meets_s(self, me: int) -> Number:
         """Return the next time at which the client has a neighbor; inf for never."""
