@@ -21,8 +21,8 @@ ABOUT_FIELDS = ("command", "simfl", "commit", "code", "processor", "cores", "run
 _PACKAGE = Path(__file__).parents[1]
 
 #: The rooms that every run goes through, and the modules that judge it.
-ROOMS = ("algorithms", "assembly", "compression", "data", "models", "privacy", "robust", "runs", "scenario", "tape",
-         "world")  # fmt: skip
+ROOMS = ("algorithms", "assembly", "compression", "data", "models", "privacy", "robust", "runs", "scenario",
+         "studies", "tape", "world")  # fmt: skip
 MODULES = ("comparison/comparing.py", "comparison/intervals.py", "records/costs.py", "streams.py",
            "reproduction/evidence.py")  # fmt: skip
 
