@@ -178,7 +178,7 @@ class Dataset:
         return replace(self, train_x=self.train_x[examples], train_y=self.train_y[examples], groups=groups)
 
     def set_aside(self, share: float, streams: Streams) -> Dataset:
-        """Return the set with a share of its training examples as its validation part.
+        """Return the set with some of its training examples as its validation part.
 
         `streams` draw them ("validation"), of every owner the same share up to one example, and never its last one. Of
         sequences they are the last ones, because neighboring windows of a text overlap.
@@ -191,9 +191,10 @@ class Dataset:
         ends = np.cumsum(sizes)
         counts = np.minimum(np.diff(np.floor(share * np.concatenate([[0], ends]) + 0.5)), sizes - 1).astype(np.int64)
         if not counts.sum():
-            owned = f" training examples of {len(sizes)} owners" * (len(sizes) > 1)
+            of = f" of {len(sizes)} owners" if len(sizes) > 1 else ""
             raise ScenarioError(
-                f"data.validation: expected a share of at least one example, found {share:g} of {n}{owned}; raise it"
+                f"data.validation: expected a share of at least one example, found {share:g} of {n} training "
+                f"examples{of}; raise it"
             )
         keys = np.arange(n)[::-1] if self.tokens else streams.generator("validation").random(n)
         order = np.lexsort((keys, owners))

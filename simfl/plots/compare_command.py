@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,7 @@ def compare(
     from simfl.comparison.comparing import compare_groups, label_meant
     from simfl.comparison.readable import to_latex
     from simfl.comparison.sweeps import is_sweep, open_groups, read_sweep
+    from simfl.comparison.tuning import tuning_lines
     from simfl.plots.groups import shown_labels
 
     endings = [ending.strip().removeprefix(".") for ending in formats.split(",")]
@@ -44,6 +46,8 @@ def compare(
     table = compare_groups(groups, target, usual)
     silent = aside(csv) or aside(json) or aside(latex)
     if not silent:
+        for line in itertools.chain(*map(tuning_lines, map(Path, paths))):
+            print(line)
         show_comparison(table)
     if csv is not None:
         write_text(csv, table.to_csv(index=False), parents=True)

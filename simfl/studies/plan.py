@@ -9,6 +9,7 @@ study that caused it.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import itertools
 import math
@@ -32,6 +33,7 @@ from simfl.scenario.overrides import SOURCE, Override, apply_override, parse_ove
 from simfl.scenario.problems import InvalidValueError, Path, Problem, invalid, one_of, show, spell, suggestion
 from simfl.scenario.scenario import Scenario, checked_name, name_from
 from simfl.scenario.syntax import Document, read
+from simfl.studies.tune import Tune
 from simfl.version import __version__
 
 MAX_RUNS = 100_000
@@ -191,6 +193,12 @@ class Study(Config):
         "how many seeds, from the scenario's own onwards, or a list of them; `{world: ..., learning: ...}`: all pairs "
         "of seeds of the world and of learning",
     )
+    tune: Tune | None = option(
+        None,
+        "values to try for each setting of the grid, and the rule that chooses; the runs of the study are then those "
+        "of the best values",
+        exclude_if=lambda value: value is None,
+    )
     baseline: str | None = option(None, "the label that others are compared with")
     compare: Comparison = option(Comparison(), "what a comparison shows")
     jobs: Count | None = option(None, "runs at a time; null: as many as there are cores")
@@ -237,6 +245,8 @@ class StudyPlan:
         beside: files beside which modules of users are looked up.
         axes: the labels on each axis, in order.
         runs: all runs, those of the first seed first; no two have the same key.
+        tuning: plans the runs of a study with `tune`, and the study once the best values are known; `runs` are then
+            the first ones that tune. None without `tune`.
     """
 
     study: Study
@@ -244,6 +254,7 @@ class StudyPlan:
     beside: tuple[FilePath, ...]
     axes: dict[str, tuple[str, ...]]
     runs: tuple[PlannedRun, ...]
+    tuning: Planner | None = None
 
 
 def load_study(
@@ -288,7 +299,7 @@ def load_study(
         if word not in X_WORDS:
             problem = Problem(one_of(X_WORDS), show(word), suggestion(word, X_WORDS, "choose some of them"))
             raise ScenarioError(f"{file}: compare.x: {problem}")
-    return _Planner(study, file, [parse_override(override) for override in overrides]).plan()
+    return Planner(study, file, [parse_override(override) for override in overrides]).plan()
 
 
 @dataclass(frozen=True)
@@ -309,7 +320,9 @@ class _Choice:
     changes: tuple[_Change, ...]
 
 
-class _Planner:
+class Planner:
+    """Plans the runs of a study, and of its tuning."""
+
     def __init__(self, study: Study, file: FilePath, overrides: list[Override]) -> None:
         self.study, self.file = study, file
         base: Any = study.base
@@ -327,28 +340,110 @@ class _Planner:
         return [_Change(path_of(key), value, f"{self.file}: {at}.{key}") for key, value in values.items()]
 
     def plan(self) -> StudyPlan:
+        """Return the runs of the study; those that tune it, if it is tuned."""
         axes = self._axes()
         number = math.prod(len(choices) for choices in axes.values())
         seeds = self._seeds()
         if number * len(seeds) > MAX_RUNS:
             problem = Problem(f"at most {MAX_RUNS:,} runs", f"{number * len(seeds):,}", "make several studies of it")
             raise ScenarioError(f"{self.file}: grid: {problem}")
+        self.settings = [dict(zip(axes, choices, strict=True)) for choices in itertools.product(*axes.values())]
+        if self.study.tune is not None:
+            return self._to_be_tuned(self.study.tune)
+        return self.chosen([{}] * number)
+
+    def chosen(self, values: Sequence[Mapping[str, Any]]) -> StudyPlan:
+        """Return the study's own runs, with values of tuned key paths for each setting."""
         wrong: list[str] = []
         runs: dict[str, PlannedRun] = {}
-        for world, learning in seeds:
-            for choices in itertools.product(*axes.values()):
+        for world, learning in self._seeds():
+            for choices, tuned in zip(self.settings, values, strict=True):
                 try:
-                    run = self._run(dict(zip(axes, choices, strict=True)), world, learning)
+                    run = self._run(choices, world, learning, tuned)
                 except ScenarioError as error:
                     wrong += [line for line in str(error).splitlines() if line not in wrong]
                 else:
                     runs.setdefault(run.key, run)
             if wrong:  # other seeds have the same problems
                 raise ScenarioError("\n".join(first_lines(wrong, str(self.file))))
-        labels = {name: tuple(choice.label for choice in choices) for name, choices in axes.items()}
+        labels = {name: tuple(choice.label for choice in choices) for name, choices in self._axes().items()}
         self._check_baseline(labels, [run.label for run in runs.values()])
+        return self._plan_of(self._whole(), labels, list(runs.values()))
+
+    def _plan_of(self, study: Study, labels: dict[str, tuple[str, ...]], runs: Sequence[PlannedRun]) -> StudyPlan:
         beside = (self.file,) if self.base_file is None else (self.file, self.base_file)
-        return StudyPlan(self._whole(), self.file, beside, labels, tuple(runs.values()))
+        return StudyPlan(study, self.file, beside, labels, tuple(runs))
+
+    def _to_be_tuned(self, tune: Tune) -> StudyPlan:
+        """Return the first runs that tune; check that all settings can be tuned."""
+        resolved = []
+        for choices in self.settings:
+            run = self._run(choices, self.tuning_seeds[0], None)
+            if tune.on == "validation" and run.scenario.data.validation is None:
+                problem = Problem(
+                    "data.validation, whose examples choose",
+                    "none",
+                    "add it, or write on: test, to choose on the test set",
+                )
+                raise ScenarioError(f"{self.file}: tune: ({run.label}) {problem}")
+            resolved.append(run.scenario.resolved())
+        #: The key paths that each setting has and that are tuned.
+        self.tuned = [[key for key in tune.also if _has(scenario, path_of(key))] for scenario in resolved]
+        for key in tune.also:
+            if not any(key in tuned for tuned in self.tuned):
+                problem = Problem("a key path of a setting", "one that none has", "remove it, or correct it")
+                raise ScenarioError(f"{self.file}: tune.{key}: {problem}")
+        self._names = _axis_names([*self.study.grid, *tune.also])
+        values = [[tune.values[key].listed for key in tuned] for tuned in self.tuned]
+        seeds = self.tuning_seeds if tune.by == "all" else self.tuning_seeds[:1]
+        runs = [
+            self.tried(setting, dict(zip(self.tuned[setting], some, strict=True)), seed)
+            for seed in seeds
+            for setting, listed in enumerate(values)
+            if listed
+            for some in itertools.product(*listed)
+        ]
+        self.chosen(
+            [
+                dict(zip(keys, (v[0] for v in listed), strict=True))
+                for keys, listed in zip(self.tuned, values, strict=True)
+            ]
+        )
+        return dataclasses.replace(self.tuning(runs), tuning=self)
+
+    def tried(self, setting: int, values: Mapping[str, Any], seed: int) -> PlannedRun:
+        """Return a run that tunes: a setting with values of its tuned key paths."""
+        choices = dict(self.settings[setting])
+        for key, value in values.items():
+            name, (label,) = self._names[key], _labels([value])
+            change = _Change(path_of(key), value, f"{self.file}: tune.{key}")
+            choices[name] = _Choice(label, f"{name}={label}", (change,))
+        return self._run(choices, seed, None, name=f"{self.study.name}-tuning")
+
+    def tuning(self, runs: Sequence[PlannedRun]) -> StudyPlan:
+        """Return a study of runs that tune."""
+        study = self._whole().model_copy(update={"name": f"{self.study.name}-tuning", "tune": None, "baseline": None})
+        labels: dict[str, dict[str, None]] = {}
+        for run in runs:
+            for name, label in run.settings.items():
+                labels.setdefault(name, {})[label] = None
+        of_key = {run.key: run for run in runs}
+        return self._plan_of(study, {name: tuple(some) for name, some in labels.items()}, list(of_key.values()))
+
+    @functools.cached_property
+    def tuning_seeds(self) -> tuple[int, ...]:
+        """The seeds that tune, which the study itself does not have."""
+        tune, seeds = self.study.tune, self.study.seeds
+        if tune is None:
+            return ()
+        parts = (seeds.world, seeds.learning) if isinstance(seeds, CrossedSeeds) else (seeds,)
+        used = {seed for part in parts if isinstance(part, tuple) for seed in part}
+        if isinstance(tune.seeds, tuple):
+            if used & set(tune.seeds):
+                problem = Problem("seeds that the study does not have", show(min(used & set(tune.seeds))), "use others")
+                raise ScenarioError(f"{self.file}: tune.seeds: {problem}")
+            return tune.seeds
+        return tuple(itertools.islice((n for n in itertools.count(self._first("seed")) if n not in used), tune.seeds))
 
     def _whole(self) -> Study:
         """Return the study with the content of its base, independent of other files."""
@@ -371,13 +466,17 @@ class _Planner:
         """Return seeds; a number of them begins at the base's of the last name it has."""
         if isinstance(seeds, tuple):
             return seeds
+        fresh = (n for n in itertools.count(self._first(*names)) if n not in self.tuning_seeds)
+        return tuple(itertools.islice(fresh, seeds))
+
+    def _first(self, *names: str) -> int:
         first = 0
         for name in names:
             value = self.base.get(name)
             for change in self.common:
                 value = change.value if change.path == (name,) else value
             first = value if type(value) is int else first
-        return tuple(range(first, first + seeds))
+        return first
 
     def _axes(self) -> dict[str, list[_Choice]]:
         axes: dict[str, list[_Choice]] = {}
@@ -409,8 +508,16 @@ class _Planner:
             word = label if isinstance(value, Mapping | str) else f"{name}={label}"
             yield _Choice(label, word, (_Change(path, value, f"{self.file}: grid.{key}.{i}"),))
 
-    def _run(self, choices: dict[str, _Choice], seed: int, learning: int | None) -> PlannedRun:
+    def _run(
+        self,
+        choices: Mapping[str, _Choice],
+        seed: int,
+        learning: int | None,
+        tuned: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> PlannedRun:
         of_run = [change for choice in choices.values() for change in choice.changes]
+        of_run += self._changes("tune", tuned or {})
         changes = [*self.common, *of_run, _Change(("seed",), seed, f"{self.file}: seeds")]
         if learning is not None:
             changes.append(_Change(("learning_seed",), learning, f"{self.file}: seeds"))
@@ -421,7 +528,7 @@ class _Planner:
             except ScenarioError as error:
                 reason = str(error).removeprefix(f"{SOURCE}: ").split(": ", 1)[1]
                 raise ScenarioError(f"{change.origin}: {reason}") from None
-        mapping["name"] = self.study.name
+        mapping["name"] = name or self.study.name
         try:
             scenario = Scenario.model_validate(mapping)
         except ValidationError as error:
@@ -450,6 +557,18 @@ class _Planner:
         if baseline is not None and baseline not in valid:
             advice = suggestion(baseline, valid, "choose one of the labels")
             raise ScenarioError(f"{self.file}: baseline: expected a label of this study, found {baseline!r}; {advice}")
+
+
+def _has(section: Any, path: Path) -> bool:
+    """Return whether a resolved scenario has a key path."""
+    for part in path:
+        if isinstance(section, Mapping) and str(part) in section:
+            section = section[str(part)]
+        elif isinstance(section, list) and isinstance(part, int) and part < len(section):
+            section = section[part]
+        else:
+            return False
+    return True
 
 
 def _axis_names(keys: Sequence[str]) -> dict[str, str]:

@@ -106,6 +106,22 @@ def sweep(
     if jobs is not None and jobs < 1:
         raise ScenarioError(f"--jobs: expected at least 1, found {jobs}; leave it out for as many as there are cores")
     plan = study if isinstance(study, StudyPlan) else load_study(study, overrides, seeds)
+    if plan.tuning is not None:
+        from simfl.studies.tuning import tuned
+
+        run = functools.partial(
+            sweep,
+            out=out,
+            jobs=jobs,
+            cluster=cluster,
+            device=device,
+            keep_compiled=keep_compiled,
+            checkpoint_every=checkpoint_every,
+            write_table=write_table,
+            surveyed=surveyed,
+            progress=progress,
+        )
+        return tuned(plan, run)
     root = to_path(out, "out: a folder")
     visible, tell = (False, progress) if callable(progress) else (progress, None)
     with _alone_in(root / plan.study.name), bar(plan.study.name, visible) as shown:

@@ -42,6 +42,7 @@ def sweep(
     """
     from simfl.comparison.comparing import compare_groups
     from simfl.comparison.sweeps import open_groups
+    from simfl.comparison.tuning import tuning_lines
     from simfl.studies.plan import load_study
     from simfl.studies.running import survey
     from simfl.studies.running import sweep as run_sweep
@@ -62,6 +63,8 @@ def sweep(
             surveyed=lambda state: _show_plan(plan, state),
             progress=tell,
         )
+    for line in tuning_lines(swept.folder):
+        print(line)
     if swept.finished:
         groups, baseline = open_groups([swept.folder], say)
         show_comparison(compare_groups(groups, swept.study["compare"]["target"], baseline))
