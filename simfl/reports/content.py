@@ -28,6 +28,7 @@ from simfl.comparison.differences import ABSENT, describe_differences
 from simfl.comparison.intervals import half_widths
 from simfl.comparison.sweeps import Group, Sweep, is_sweep, open_groups, read_sweep
 from simfl.comparison.targets import Target, as_target
+from simfl.comparison.tuning import tuning_lines
 from simfl.errors import SimflError
 from simfl.plots.axes import BOUND, X_AXES
 from simfl.plots.groups import shown_labels
@@ -152,6 +153,8 @@ def gather(
     labels = labels if sweep is None else [group.label for group in groups]
     parts = _parts(groups, goal, labels)
     explained = _compare(parts, goal, baseline)
+    if sweep is not None:
+        explained += [line.strip().removesuffix(":") for line in tuning_lines(sweep.folder)]
     names = list(dict.fromkeys(run.name for _, run in runs))
     if sweep is not None:
         title, question = sweep.name, sweep.description

@@ -1,22 +1,27 @@
 """The scenario that `simfl new` writes is valid, and so is every option in its comments."""
 
 import re
+from pathlib import Path
 
 import pytest
+import yaml
+from simfl.scenario.study import load_study
+from typer.testing import CliRunner
 
+from simfl.cli.app import app
 from simfl.scenario import loads
 from simfl.scenario.template import template
 
 OPTION = re.compile(r"( *)#([a-z_]+): ")
 
 
-def _options() -> list[int]:
-    return [number for number, line in enumerate(template().splitlines()) if OPTION.match(line)]
+def _options(name: str = "template") -> list[int]:
+    return [number for number, line in enumerate(template(name).splitlines()) if OPTION.match(line)]
 
 
-def _with_option(number: int) -> str:
+def _with_option(number: int, name: str = "template") -> str:
     """Return the template with one option, in place of the line or block above with the same key."""
-    lines = template().splitlines()
+    lines = template(name).splitlines()
     match = OPTION.match(lines[number])
     assert match
     indent, key = match.groups()
@@ -51,3 +56,23 @@ def test_the_template_has_options_of_every_section() -> None:
 @pytest.mark.parametrize("number", _options(), ids=[template().splitlines()[n].strip()[:40] for n in _options()])
 def test_every_commented_option_is_valid_without_its_sign(number: int) -> None:
     assert loads(_with_option(number), "new") != loads(template(), "new")
+
+
+def test_the_question_is_a_study_of_four_tuned_algorithms_and_a_straggler(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    result = CliRunner().invoke(app, ["new", "--question", str(file)])
+    assert f"simfl sweep {file}, and: simfl report results/mine" in result.output
+    planner = load_study(file).tuning
+    assert planner is not None
+    plan = planner.chosen([{"algorithm.step_size": 0.3}] * 4)
+    assert len(plan.runs) == 4 * 5
+    assert {run.seed for run in plan.runs}.isdisjoint(planner.tuning_seeds)
+    assert plan.runs[0].scenario.slowdowns[0].factor == 10
+    assert max(map(len, template("question").splitlines())) <= 120
+
+
+@pytest.mark.parametrize("number", _options("question"))
+def test_every_option_of_the_question_is_valid_without_its_sign(number: int) -> None:
+    content = yaml.safe_load(_with_option(number, "question"))
+    assert content != yaml.safe_load(template("question"))
+    assert load_study(content).runs
