@@ -1,4 +1,4 @@
-"""The files of `simfl new`: a study, and a scenario as a complete small example with commented options.
+"""The annotated files of `simfl new`: a scenario, and a study of a question.
 
 A line that begins with `#` and no space is an option. Without the `#` it replaces the line with the same key, if there
 is one, and the scenario is still valid.

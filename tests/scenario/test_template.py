@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from simfl.scenario.study import load_study
 from typer.testing import CliRunner
 
 from simfl.cli.app import app
 from simfl.scenario import loads
 from simfl.scenario.template import template
+from simfl.studies.plan import load_study
 
 OPTION = re.compile(r"( *)#([a-z_]+): ")
 

@@ -12,7 +12,7 @@ import simfl
 from simfl.cli.app import app
 from simfl.comparison.tuning import FILE, tuning_lines
 from simfl.errors import ScenarioError
-from simfl.studies import tuning
+from simfl.studies import tuning, worlds
 from simfl.studies.plan import load_study
 from simfl.studies.tune import Tune
 from simfl.studies.tuning import Rule, Search, rule_of
@@ -140,8 +140,8 @@ def test_a_key_path_is_tuned_where_a_setting_has_it():
     assert plan.tuning.tuned == [[STEP, "algorithm.server_step"], [STEP]]
     assert len(plan.runs) == 4 * 2 + 4
     assert plan.study.name == "study-tuning"
-    worlds = {simfl.scenario.together.world_key(run.scenario) for run in plan.runs}
-    assert len(worlds) == 2  # values of one algorithm are played together
+    keys = {worlds.world_key(run.scenario) for run in plan.runs}
+    assert len(keys) == 2  # values of one algorithm are played together
 
 
 @pytest.mark.parametrize(
