@@ -6,10 +6,8 @@ import math
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
 import simfl
-from simfl.cli.app import app
 from simfl.comparison.tuning import FILE, tuning_lines
 from simfl.errors import ScenarioError
 from simfl.studies import tuning, worlds
@@ -204,7 +202,7 @@ class Table:
 
 
 @pytest.mark.slow
-def test_an_interrupted_tuning_ends_with_the_same_tables(tmp_path):
+def test_an_interrupted_tuning_ends_with_the_same_tables(simfl_, tmp_path):
     study = {
         "name": "fair",
         "base": {**BASE, "clients": {"count": 8}},
@@ -228,5 +226,5 @@ def test_an_interrupted_tuning_ends_with_the_same_tables(tmp_path):
     assert parts.table().equals(whole.table())
     values = {run.changes[STEP] for run in whole.runs}
     assert all(any(f"{value:g}" in line for line in tuning_lines(whole.folder)) for value in values)
-    result = CliRunner().invoke(app, ["compare", str(whole.folder)])
-    assert "tuned by the largest validation accuracy at the end, on 2 seeds of their own" in result.output
+    shown = simfl_.printed("compare", whole.folder)
+    assert "tuned by the largest validation accuracy at the end, on 2 seeds of their own" in shown
