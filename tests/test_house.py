@@ -118,7 +118,7 @@ WEIGHTS = {
     "tape": 5395,
     "world": 5388,
 }
-MOST_LINES = {"core": 54089, "all": 93066, "tests": 63728}
+MOST_LINES = {"core": 54089, "all": 93066, "tests": 63732}
 
 
 @dataclass(frozen=True)
