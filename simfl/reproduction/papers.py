@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from simfl.comparison.comparing import Interval, interval_of
 from simfl.comparison.sweeps import Group
 from simfl.records import Run
-from simfl.reproduction.evidence import NotMeasuredError, Reading, measured
+from simfl.reproduction.evidence import NotMeasuredError, Part, Reading, above, measured, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -181,6 +181,31 @@ class Runs:
     def ahead(self, section: Section, one: Cell, other: Cell) -> tuple[float, ...]:
         """Return the first cell's lead in accuracy, in points, by seed."""
         return self.pairs(section, one, other, lambda first, second: accuracy(first) - accuracy(second))
+
+    def leads(
+        self,
+        section: Section,
+        one: Cell,
+        other: Cell,
+        text: str,
+        bar: float = 0.0,
+        least: float = 0.0,
+        *,
+        judge: Callable[..., Part] = above,
+        measure: Callable[[Run], float] | None = None,
+        digits: int = 1,
+    ) -> list[Part]:
+        """Return whether one cell is ahead of another by more than a bar; nothing where one of them was not run.
+
+        `measure` is by default the accuracy in percent. `text` may name {lead}, and the measures {one} and {other}.
+        """
+        if not self.has(section, one, other):
+            return []
+        of = measure or accuracy
+        lead = self.pairs(section, one, other, lambda first, second: of(first) - of(second))
+        ends = [show(self.each(section, cell, of), digits) for cell in (one, other)]
+        said = text.format(lead=show(lead, digits, True), one=ends[0], other=ends[1])
+        return [judge(lead, bar, said, *[least] * (least > 0))]
 
     def epsilon(self, section: Section, cell: Cell) -> tuple[float, ...]:
         """Return the certified epsilon of every run."""

@@ -39,11 +39,11 @@ def judged(paper: Paper, runs: Runs, quick: bool = False, lost: bool = False) ->
     for claim in paper.claims:
         readings: tuple[Reading, ...] = ()
         try:
-            readings = tuple(claim.check(runs))
+            readings = tuple(reading for reading in claim.check(runs) if reading.parts)
             verdict = verdict_of(readings, claim.short)
             why = (claim.short or seeds_needed(readings)) if verdict is Verdict.UNDECIDABLE else ""
         except NotMeasuredError as error:
-            readings, verdict, why = (), Verdict.UNDECIDABLE, str(error)
+            verdict, why = Verdict.UNDECIDABLE, str(error)
             if form and not lost:
                 verdict, why = Verdict.NOT_RUN, f"run by `simfl reproduce {argument_of(paper.name)}`"
         of_claim = claim.headline, claim.figure, claim.instead

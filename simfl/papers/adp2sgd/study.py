@@ -402,9 +402,8 @@ def noise_costs(runs: Runs) -> Iterator[Reading]:
         for words, start in starts.items():
             parts = []
             for kind, (less, more) in itertools.product(METHODS, itertools.pairwise([start, *levels[1:]])):
-                values = runs.ahead(section, (less, kind), (more, kind))
-                text = f"{METHODS[kind]}, {more} against {less} costs {show(values, sign=True)} points"
-                parts.append(above(values, 0.0, text))
+                text = f"{METHODS[kind]}, {more} against {less} costs {{lead}} points"
+                parts += runs.leads(section, (less, kind), (more, kind), text, digits=2)
             yield Reading({"network": network, "without noise": words}, parts, own=section in CONVOLUTIONAL)
 
 
@@ -428,8 +427,7 @@ def slow_learners(runs: Runs, sections: Sequence[Section] = (SOFTMAX, MLP)) -> I
             )
             parts.append(above(logs, math.log(bar), text))
             parts.append(within(gap, BAR, f"{_short(case)}: {show(gap, sign=True)} points (bar: {BAR:g} either way)"))
-        if parts:
-            yield Reading({"network": NETWORKS.get(section, "LSTM")}, parts, own=section in (MLP, CIFAR))
+        yield Reading({"network": NETWORKS.get(section, "LSTM")}, parts, own=section in (MLP, CIFAR))
 
 
 def _short(case: str) -> str:

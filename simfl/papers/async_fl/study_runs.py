@@ -55,10 +55,6 @@ TABLE3_FILES = {
     COVTYPE: "async_fl/constant-covtype-strongly.yaml",
     COVTYPE_PLAIN: "async_fl/constant-covtype-plain.yaml",
 }
-LITTLE = {**dict.fromkeys(PROBLEMS, 3.0), LENET5: 10.0}
-"""Points that sizes of 500 and 700 may lose: up to 1.5 in the paper in convex problems, 7.7 with LeNet-5."""
-COLLAPSE = 5.0
-"""Points that a size of 1000 must lose: 5.8 to 23.9 in the paper."""
 
 FIRST, LINEAR, OVER_LOG = "50", "50 i", "50 i/ln i"
 POWERS = {FIRST: 0.0, "50 i^0.25": 0.25, "50 i^0.5": 0.5, "50 i^0.75": 0.75, LINEAR: 1.0}
@@ -155,14 +151,6 @@ BIASED_CASES: dict[tuple[str, str], tuple[str, ...]] = {
 EXAMPLES = {PHISHING: 6_723, PHISHING_PLAIN: 6_723, LENET5: 60_000, TWO: 12_665, TEN: 60_000}
 """Training examples: an epoch has as many gradients."""
 
-EQUAL = 1.0
-"""Points of accuracy below which two settings count as equal."""
-EQUAL_NETWORK = 3.0
-"""The same for LeNet-5: Table 3 calls both 94.7 and 91.8 % the best accuracy."""
-BETTER = 0.5
-"""Points of a lead that counts."""
-ALIKE_BIASED, GOOD_BIASED = 2.0, 5.0
-"""Points by which biased data may change the accuracy either way, and that they may cost LeNet-5."""
 
 _QUIET = ("record.updates=false", "record.epsilon=false")
 _OF_FIGURE_9 = (*(PER_ROUND[first] for first in FIRST_STEPS[SUM]), *GROWING_CONSTANT_STEPS)

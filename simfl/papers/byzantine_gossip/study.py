@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from simfl.papers.drawing import labeled, panels, with_bars
 from simfl.records import Run
-from simfl.reproduction.evidence import SEEDS, Reading, above, show, within
+from simfl.reproduction.evidence import SEEDS, Reading, within
 from simfl.reproduction.papers import Experiment, Number, Paper, PaperClaim, Runs, Section
 from simfl.reproduction.reproducing import scenarios_folder
 
@@ -89,15 +89,17 @@ def numbers(runs: Runs) -> Iterator[Number]:
 def costs_nothing(runs: Runs) -> Iterator[Reading]:
     """Judge whether clipping is as accurate as gossip without attackers."""
     for model, data, _ in (cell for cell in runs.cells(CLIQUES) if cell[-1] == CLIP):
-        values = runs.pairs(CLIQUES, (model, data, CLIP), (model, data, GOSSIP), lambda a, b: reached(a) - reached(b))
-        yield Reading({"data": data, "model": model}, [within(values, ALIKE, f"{show(values, sign=True)} points")])
+        cells = (model, data, CLIP), (model, data, GOSSIP)
+        parts = runs.leads(CLIQUES, *cells, "{lead} points", ALIKE, judge=within, measure=reached, digits=2)
+        yield Reading({"data": data, "model": model}, parts)
 
 
 def bridges_stay(runs: Runs) -> Iterator[Reading]:
     """Judge whether clients learn more with clipping than with a geometric median."""
     for model, data, _ in (cell for cell in runs.cells(CLIQUES) if cell[1:] == ("one digit each", CLIP)):
-        values = runs.pairs(CLIQUES, (model, data, CLIP), (model, data, RFA), lambda a, b: alone(a) - alone(b))
-        yield Reading({"model": model}, [above(values, LEAD, f"own models {show(values, sign=True)} points ahead")])
+        cells = (model, data, CLIP), (model, data, RFA)
+        parts = runs.leads(CLIQUES, *cells, "own models {lead} points ahead", LEAD, measure=alone, digits=2)
+        yield Reading({"model": model}, parts)
 
 
 def clipping_leads(runs: Runs) -> Iterator[Reading]:
@@ -107,10 +109,9 @@ def clipping_leads(runs: Runs) -> Iterator[Reading]:
         if rule == CLIP or paper.get(CLIP, 0.0) - paper.get(rule, 100.0) < LEAD:
             continue
         one, other = ((model, size, attack, name) for name in (CLIP, rule))
-        values = runs.pairs(RING, one, other, lambda a, b: reached(a) - reached(b))
-        text = f"{show(values, sign=True)} points ahead (published: {paper[CLIP] - paper[rule]:.1f})"
-        yield Reading(dict(zip(("model", "attackers", "attack", "rule"), (model, size, attack, rule), strict=True)),
-                      [above(values, LEAD, text)])  # fmt: skip
+        text = f"{{lead}} points ahead (published: {paper[CLIP] - paper[rule]:.1f})"
+        yield Reading({"model": model, "attackers": size, "attack": attack, "rule": rule},
+                      runs.leads(RING, one, other, text, LEAD, measure=reached, digits=2))  # fmt: skip
 
 
 def draw_ring(runs: Runs) -> Figure:

@@ -15,7 +15,6 @@ from simfl.papers.mapa.printed import LaplaceL2RadiusOnly
 from simfl.papers.mapa.study_runs import (
     ACCURACY,
     AHEAD,
-    ASYNCHRONOUS,
     BATCH,
     BETWEEN,
     BOUNDS,
@@ -32,6 +31,7 @@ from simfl.papers.mapa.study_runs import (
     KINDS,
     LATER,
     LOSSES,
+    MEASURED,
     NETWORK,
     NONE,
     NORMS,
@@ -67,6 +67,9 @@ from simfl.reproduction.evidence import (
     within,
 )
 from simfl.reproduction.papers import Cell, Number, Runs, Section, mean
+
+ASYNCHRONOUS = {"MAPA": "", "AUDP": MEASURED, "ASGD": ""}
+"""The algorithms that Figure 7 compares over the number of servers, each with its G."""
 
 # -- measures --------------------------------------------------------------------------------------
 
@@ -238,11 +241,6 @@ def combined(runs: Runs, *models: str) -> Iterator[tuple[dict[str, str], bool, l
             yield named | of_sigma, own, [task for task in tasks if task.choice in ("", *choices)], sigma
 
 
-def _percent(runs: Runs, section: Section, cell: Cell) -> str:
-    """Write the accuracy of a cell at the end."""
-    return show(runs.accuracy(section, cell), 1)
-
-
 def _pair(task: Task, sigma: int, bound: str, epsilon: float, mapa: str = "MAPA") -> tuple[Cell, Cell]:
     """Return the cells of MAPA and AUDP."""
     return cell_of(task, mapa, sigma, epsilon), cell_of(task, "AUDP", sigma, bound, epsilon)
@@ -268,23 +266,17 @@ def beats_audp(runs: Runs, *models: str, epsilons: Sequence[float] = (0.1,)) -> 
         for task, epsilon in itertools.product(tasks, epsilons):
             mapa, audp = _pair(task, sigma, bound, epsilon, form)
             if runs.has(ACCURACY, mapa, audp):
-                lead = runs.ahead(ACCURACY, mapa, audp)
                 clip = runs.first(ACCURACY, audp).scenario["privacy"]["clipping_norm"]
                 how = "unclipped" if bound == UNCLIPPED else f"clipped to {clip:.1f}"
-                text = (
-                    f"{task}: {show(lead, 1, True)} points ahead at ε = {epsilon:g}: "
-                    f"{_percent(runs, ACCURACY, mapa)} % against AUDP's {_percent(runs, ACCURACY, audp)} %, {how}"
-                )
-                parts.append(above(lead, 0.0, text, NONE))
+                text = f"{task}: {{lead}} points ahead at ε = {epsilon:g}: {{one}} % against AUDP's {{other}} %, {how}"
+                parts += runs.leads(ACCURACY, mapa, audp, text, 0.0, NONE)
+        nearest = own and bound == UNCLIPPED and form == [*kinds][-1]
         if parts:
-            nearest = own and bound == UNCLIPPED and form == [*kinds][-1]
             yield Reading({**choices, **clip_, "G": bound}, parts, own=nearest)
 
 
-def beats_audp_everywhere(runs: Runs) -> Iterator[Reading]:
-    """Judge whether MAPA is more accurate than AUDP for all models, data sets and ε."""
-    return beats_audp(runs, epsilons=EPSILONS[::2])
-
+beats_audp_everywhere = partial(beats_audp, epsilons=EPSILONS[::2])
+"""Judge the same for all models, data sets and ε."""
 
 LEADS = {
     "c": (20.0, [Task("CNN", "", "USPS"), *(Task("SVM", hinge, "USPS") for hinge in CHOICES["SVM"])]),
@@ -336,8 +328,7 @@ def leads_most_at_small_epsilon(runs: Runs) -> Iterator[Reading]:
                 more = [one - other for one, other in zip(small, large, strict=True)]
                 text = f"{task}: {show(small, 1, True)} points ahead at ε = 0.1, {show(large, 1, True)} at 0.5"
                 parts.append(above(more, 0.0, text, NONE))
-        if parts:
-            yield Reading({**choices, "G": bound}, parts, own=own and bound == UNCLIPPED)
+        yield Reading({**choices, "G": bound}, parts, own=own and bound == UNCLIPPED)
 
 
 def mapa_grows(runs: Runs) -> Iterator[Reading]:
@@ -349,13 +340,11 @@ def mapa_grows(runs: Runs) -> Iterator[Reading]:
             cells = [cell_of(task, "MAPA", sigma, epsilon) for epsilon in accuracies]
             if len(cells) > 1:
                 curve = ", ".join(f"{show(values, 1)} at ε = {epsilon:g}" for epsilon, values in accuracies.items())
-                parts.append(above(runs.ahead(ACCURACY, cells[-1], cells[0]), 0.0, f"{task}: {curve} %", NONE))
+                parts += runs.leads(ACCURACY, cells[-1], cells[0], f"{task}: {curve} %", 0.0, NONE)
             for less, more in itertools.pairwise(cells if len(cells) > 2 else []):
-                step = runs.ahead(ACCURACY, more, less)
-                text = f"{task}: {show(step, 1, True)} from ε = {less[-1]:g} to {more[-1]:g} (bar: no fall of a point)"
-                parts.append(above(step, -1.0, text))
-        if parts:
-            yield Reading(choices, parts, own=own)
+                text = f"{task}: {{lead}} from ε = {less[-1]:g} to {more[-1]:g} (bar: no fall of a point)"
+                parts += runs.leads(ACCURACY, more, less, text, -1.0)
+        yield Reading(choices, parts, own=own)
 
 
 def audp_grows(runs: Runs) -> Iterator[Reading]:
@@ -364,11 +353,9 @@ def audp_grows(runs: Runs) -> Iterator[Reading]:
         parts = []
         for task in tasks:
             small, large = (_pair(task, sigma, bound, epsilon)[1] for epsilon in (0.1, 0.5))
-            if runs.has(ACCURACY, small, large):
-                ends = f"{_percent(runs, ACCURACY, small)} % at ε = 0.1, {_percent(runs, ACCURACY, large)} % at 0.5"
-                parts.append(above(runs.ahead(ACCURACY, large, small), 0.0, f"{task}: {ends}", NONE))
-        if parts:
-            yield Reading({**choices, "G": bound}, parts, own=own and bound == UNCLIPPED)
+            text = f"{task}: {{other}} % at ε = 0.1, {{one}} % at 0.5"
+            parts += runs.leads(ACCURACY, large, small, text, 0.0, NONE)
+        yield Reading({**choices, "G": bound}, parts, own=own and bound == UNCLIPPED)
 
 
 def near_asgd(runs: Runs, *models: str, lead: float = -CLOSE, least: float = 0.0) -> Iterator[Reading]:
@@ -381,9 +368,8 @@ def near_asgd(runs: Runs, *models: str, lead: float = -CLOSE, least: float = 0.0
         parts = []
         for task in tasks:
             mapa, asgd = cell_of(task, form, sigma, 0.5), cell_of(task, "ASGD", sigma)
-            if runs.has(ACCURACY, mapa, asgd):
-                both = f"{_percent(runs, ACCURACY, mapa)} % at ε = 0.5, ASGD {_percent(runs, ACCURACY, asgd)} %"
-                parts.append(above(runs.ahead(ACCURACY, mapa, asgd), lead, f"{task}: {both}{bar}", least))
+            text = f"{task}: {{one}} % at ε = 0.5, ASGD {{other}} %{bar}"
+            parts += runs.leads(ACCURACY, mapa, asgd, text, lead, least)
         if parts:
             yield Reading({**choices, **clip}, parts, own=own and form == [*kinds][-1])
 
@@ -415,12 +401,9 @@ def insensitive(runs: Runs) -> Iterator[Reading]:
     for task, choices in clipped_tasks(runs):
         parts: list[Part] = []
         for one, other in itertools.combinations(runs.cells(NORMS, str(task), "MAPA"), 2):
-            lead = runs.ahead(NORMS, one, other)
             ends = _ends(runs, task, "MAPA") + ": " if not parts else ""
-            text = (
-                f"{ends}C = {one[2]:g} minus C = {other[2]:g}: {show(lead, 1, True)} points (bar: {CLOSE:g} either way)"
-            )
-            parts.append(within(lead, CLOSE, text))
+            text = f"{ends}C = {one[2]:g} minus C = {other[2]:g}: {{lead}} points (bar: {CLOSE:g} either way)"
+            parts += runs.leads(NORMS, one, other, text, CLOSE, judge=within)
         yield Reading(choices, parts, own=task.two_way)
 
 
@@ -431,9 +414,9 @@ def as_good_as_audp(runs: Runs) -> Iterator[Reading]:
         best = max(clips, key=lambda cell: mean(runs.accuracy(NORMS, cell)))
         parts: list[Part] = []
         for cell in runs.cells(NORMS, str(task), "MAPA"):
-            ends = f"AUDP with C = {best[2]:g} {_percent(runs, NORMS, best)} %, " if not parts else ""
-            text = f"{ends}MAPA {_percent(runs, NORMS, cell)} % from C = {cell[2]:g} (bar: {CLOSE:g} points)"
-            parts.append(above(runs.ahead(NORMS, cell, best), -CLOSE, text))
+            ends = f"AUDP with C = {best[2]:g} {{other}} %, " if not parts else ""
+            text = f"{ends}MAPA {{one}} % from C = {cell[2]:g} (bar: {CLOSE:g} points)"
+            parts += runs.leads(NORMS, cell, best, text, -CLOSE)
         yield Reading(choices, parts, own=task.two_way)
 
 

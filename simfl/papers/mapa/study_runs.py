@@ -103,8 +103,6 @@ COUNTS = (10, 100)
 """Numbers of servers in Figure 7 on USPS, which has too few examples for 1,000."""
 COUNTED = {PARITY: COUNTS, TEN_WAY[0]: COUNTS, TEN_WAY[1]: (1000,)}
 """The numbers of servers in Figure 7, by task."""
-ASYNCHRONOUS = {"MAPA": "", "AUDP": MEASURED, "ASGD": ""}
-"""The algorithms that Figure 7 compares over the number of servers, each with its G."""
 SERVERS = (5, 10, 15, 20)
 """Numbers of servers in Figure 8."""
 TRIED: dict[str, tuple[str, tuple[float, ...]]] = {

@@ -363,39 +363,26 @@ def grows(runs: Runs) -> Iterator[Reading]:
             if len(cells) < 2:
                 continue
             curve = ", ".join(f"{show(values, 1)} at {epsilon:g}" for epsilon, values in accuracies.items())
-            won = runs.ahead(BUDGETS, cells[-1], cells[0])
-            text = f"{problem}: % at ε: {curve}; {show(won, 1, True)} points from the first to the last"
-            parts.append(above(won, 0.0, text, LEVEL))
+            text = f"{problem}: % at ε: {curve}; {{lead}} points from the first to the last"
+            parts += runs.leads(BUDGETS, cells[-1], cells[0], text, 0.0, LEVEL)
             for one, other in itertools.pairwise(cells):
-                step = runs.ahead(BUDGETS, other, one)
-                parts.append(above(step, -LEVEL, f"{show(step, 1, True)} to {other[-1]:g} (bar: {-LEVEL:g})"))
-        if parts:
-            yield Reading({"t counts": count}, parts, own=count == OWN)
+                parts += runs.leads(BUDGETS, other, one, f"{{lead}} to {other[-1]:g} (bar: {-LEVEL:g})", -LEVEL)
+        yield Reading({"t counts": count}, parts, own=count == OWN)
 
 
-def smallest_worst(runs: Runs) -> Iterator[Reading]:
-    """Judge whether one example at a time is worst."""
-    yield from _against(runs, 1, lambda size: True, -1)
-
-
-def largest_best(runs: Runs) -> Iterator[Reading]:
-    """Judge whether the largest size that the theorem allows is the best allowed one."""
-    yield from _against(runs, ADMISSIBLE, lambda size: size <= ADMISSIBLE, 1)
-
-
-def _against(runs: Runs, size: int, others: Callable[[int], bool], sign: int) -> Iterator[Reading]:
-    parts = []
+def _against(runs: Runs, size: int, largest: float, judge: Callable[..., Part]) -> Iterator[Reading]:
+    """Judge whether a size is better, or worse, than all others up to the largest."""
+    parts: list[Part] = []
     for problem in FILES:
-        accuracies = runs.accuracies(SIZES, problem)
-        for other in accuracies:
-            if other != size and others(other):
-                lead = [sign * points for points in runs.ahead(SIZES, (problem, size), (problem, other))]
-                text = (
-                    f"{problem}: {show(accuracies[size], 1)} % at s = {size}, {show(accuracies[other], 1)} % at {other}"
-                )
-                parts.append(above(lead, 0.0, text, least=LEVEL))
-    if parts:
-        yield Reading({}, parts)
+        for _, other in runs.cells(SIZES, problem):
+            if other != size and other <= largest:
+                text = f"{problem}: {{one}} % at s = {size}, {{other}} % at {other}"
+                parts += runs.leads(SIZES, (problem, size), (problem, other), text, 0.0, LEVEL, judge=judge)
+    yield Reading({}, parts)
+
+
+smallest_worst = functools.partial(_against, size=1, largest=math.inf, judge=below)
+largest_best = functools.partial(_against, size=ADMISSIBLE, largest=ADMISSIBLE, judge=above)
 
 
 @dataclass(frozen=True)
@@ -460,19 +447,16 @@ def foretells(runs: Runs) -> Iterator[Reading]:
 def network(runs: Runs) -> Iterator[Reading]:
     """Judge whether LeNet-5 is near the run without privacy, and certified."""
     private, without = (0.152,), (OPEN,)
-    lost = runs.ahead(LENET5, without, private)
-    text = (
-        f"{show(runs.accuracy(LENET5, private), 1)} %, {show(runs.accuracy(LENET5, without), 1)} % without privacy "
-        f"(bar: {LOST:g} points; the paper has 93 and 98)"
-    )
-    yield Reading({}, [below(lost, LOST, text), _certified(runs, LENET5, private)])
+    text = f"{{other}} %, {{one}} % without privacy (bar: {LOST:g} points; the paper has 93 and 98)"
+    parts = runs.leads(LENET5, without, private, text, LOST, judge=below)
+    yield Reading({}, parts and [*parts, _certified(runs, LENET5, private)])
 
 
 def stages(runs: Runs) -> Iterator[Reading]:
     """Judge whether less noise in a later stage helps, with one epsilon for all."""
-    gain = runs.ahead(STAGED, (LOWERED,), (SAME,))
-    text = f"{LOWERED} is {show(gain, 1, sign=True)} points more accurate than {SAME}"
-    yield Reading({}, [_certified(runs, STAGED, (LOWERED,)), above(gain, 0.0, text, least=1.0)])
+    text = f"{LOWERED} is {{lead}} points more accurate than {SAME}"
+    gain = runs.leads(STAGED, (LOWERED,), (SAME,), text, 0.0, 1.0)
+    yield Reading({}, gain and [_certified(runs, STAGED, (LOWERED,)), *gain])
 
 
 def covers(runs: Runs) -> Iterator[Reading]:

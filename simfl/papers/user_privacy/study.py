@@ -181,27 +181,25 @@ def draws(runs: Runs) -> Iterator[Number]:
 # -- claims ----------------------------------------------------------------------------------------
 
 
-def leads(runs: Runs, one: Cell, other: Cell, choices: tuple[str, str]) -> Iterator[Reading]:
-    """Yield a reading by the lead of a method over another in points.
+def leads(runs: Runs, one: Cell, other: Cell, choices: tuple[str, str]) -> Reading:
+    """Return a reading by the lead of a method over another in points.
 
     It is named by two parts of the method's cell.
     """
-    if runs.has(EQUAL, one, other):
-        values = runs.pairs(EQUAL, one, other, lambda first, second: reached(first) - reached(second))
-        text = f"{show(values, sign=True)} points ahead ({show(runs.each(EQUAL, one, reached))} %)"
-        yield _reading(one, choices, above(values, 0.0, text, least=LEAD))
+    text = "{lead} points ahead ({one} %)"
+    return _reading(one, choices, *runs.leads(EQUAL, one, other, text, 0.0, LEAD, measure=reached, digits=2))
 
 
-def _reading(cell: Cell, choices: tuple[str, str], part: Part) -> Reading:
+def _reading(cell: Cell, choices: tuple[str, str], *parts: Part) -> Reading:
     named = dict(zip(("server", "noise", "epsilon"), (*cell[:2], f"{cell[2]:g}"), strict=True))
-    return Reading({key: named[key] for key in choices}, [part])
+    return Reading({key: named[key] for key in choices}, parts)
 
 
 def correlated_is_better(noise: str, runs: Runs) -> Iterator[Reading]:
     """Judge whether noise over releases beats independent noise."""
     for cell in runs.cells(EQUAL):
         if cell[1] == noise:
-            yield from leads(runs, cell, (cell[0], "independent", cell[2]), ("server", "epsilon"))
+            yield leads(runs, cell, (cell[0], "independent", cell[2]), ("server", "epsilon"))
 
 
 def buffers_are_sooner(runs: Runs) -> Iterator[Reading]:
@@ -218,7 +216,7 @@ def buffers_are_sooner(runs: Runs) -> Iterator[Reading]:
 def rounds_are_as_accurate(runs: Runs) -> Iterator[Reading]:
     """Judge whether rounds end more accurate than buffers."""
     for cell in runs.cells(EQUAL, ROUNDS):
-        yield from leads(runs, cell, (BUFFERS, *cell[1:]), ("noise", "epsilon"))
+        yield leads(runs, cell, (BUFFERS, *cell[1:]), ("noise", "epsilon"))
 
 
 def more_than_twice(ratios: Sequence[float], what: str) -> Part:

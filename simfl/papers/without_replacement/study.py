@@ -393,8 +393,7 @@ def ahead_in_table(runs: Runs) -> Iterator[Reading]:
             }
             if leads:
                 parts.append(all_above(leads, 0.0, f"{case}: ahead by", LEAD))
-        if parts:
-            yield table_reading({"setting": reading, "Algorithm 2's model": model}, parts)
+        yield table_reading({"setting": reading, "Algorithm 2's model": model}, parts)
 
 
 def table_reading(choices: Mapping[str, str], parts: Sequence[Part]) -> Reading:
@@ -415,13 +414,9 @@ def ahead_in_figures(epsilons: Sequence[float], runs: Runs) -> Iterator[Reading]
     for choices, setting, curve in in_figures(runs):
         parts = []
         for case, epsilon in itertools.product(CASES, epsilons):
-            cells = [(setting, own, case, epsilon) for own in (curve, "Algorithm 1")]
-            if runs.has(FIGURES, *cells):
-                values = runs.ahead(FIGURES, *cells)
-                text = f"{case}, ε = {epsilon:g}: ahead by {show(values, 1, True)} points"
-                parts.append(above(values, 0.0, text, LEAD))
-        if parts:
-            yield figure_reading(choices, parts)
+            one, other = ((setting, own, case, epsilon) for own in (curve, "Algorithm 1"))
+            parts += runs.leads(FIGURES, one, other, f"{case}, ε = {epsilon:g}: ahead by {{lead}} points", 0.0, LEAD)
+        yield figure_reading(choices, parts)
 
 
 def figure_reading(choices: Mapping[str, str], parts: Sequence[Part]) -> Reading:
@@ -435,14 +430,10 @@ def learned(runs: Runs) -> Iterator[Reading]:
     for name, (choices, _) in NETWORKS.items():
         parts = []
         for case in CASES:
-            cells = [(choice, "Algorithm 2", case) for choice in (name, COIN)]
-            if runs.has(CHOICES, *cells):
-                values = runs.ahead(CHOICES, *cells)
-                bar = f"bar: above 0, less than {LEAD:g} is none"
-                text = f"{case}: ahead of a coin by {show(values, 1, True)} points ({bar})"
-                parts.append(above(values, 0.0, text, least=LEAD))
-        if parts:
-            yield Reading(choices, parts)
+            one, other = ((choice, "Algorithm 2", case) for choice in (name, COIN))
+            text = f"{case}: ahead of a coin by {{lead}} points (bar: above 0, less than {LEAD:g} is none)"
+            parts += runs.leads(CHOICES, one, other, text, 0.0, LEAD)
+        yield Reading(choices, parts)
 
 
 def ordering(runs: Runs) -> Iterator[Reading]:
@@ -512,8 +503,7 @@ def cells(curve: str, runs: Runs) -> Iterator[Reading]:
                 words = spelt({TABLE.label(count): values for count, values in off.items()})
                 text = f"{case}: {close} of {len(off)} means within {CELL_BAR:g} points; off by {words}"
                 parts.append(Part(all_of(near(accuracies[count], papers[count]) for count in papers), text))
-        if parts:
-            yield table_reading({"setting": reading, **({"Algorithm 2's model": model} if model else {})}, parts)
+        yield table_reading({"setting": reading, **({"Algorithm 2's model": model} if model else {})}, parts)
 
 
 def more_nodes(runs: Runs) -> Iterator[Reading]:
@@ -535,8 +525,7 @@ def more_nodes(runs: Runs) -> Iterator[Reading]:
                     above(whole, 0.0, text, LEAD),
                     all_above(grown, -DROP, f"{label}, step by step (bar: none loses {DROP:g})"),
                 ]
-        if parts:
-            yield table_reading({"setting": reading}, parts)
+        yield table_reading({"setting": reading}, parts)
 
 
 def within_noiseless(runs: Runs) -> Iterator[Reading]:
@@ -560,12 +549,9 @@ def larger_batches(algorithm: str, epsilons: Sequence[float], sign: int, runs: R
         parts = []
         for case, epsilon in itertools.product(CASES, epsilons):
             large, small = ((curve, case, size, epsilon) for size in (200, 50))
-            if runs.has(SIZES, large, small):
-                values = runs.ahead(SIZES, large, small)
-                text = f"{case}, ε = {epsilon:g}: b = 200 is {show(values, 1, True)} points ahead of b = 50"
-                parts.append((above if sign > 0 else below)(values, 0.0, text, LEAD))
-        if parts:
-            yield Reading({"order": order} if order else {}, parts, own=order in ("", "rounds"))
+            text = f"{case}, ε = {epsilon:g}: b = 200 is {{lead}} points ahead of b = 50"
+            parts += runs.leads(SIZES, large, small, text, 0.0, LEAD, judge=above if sign > 0 else below)
+        yield Reading({"order": order} if order else {}, parts, own=order in ("", "rounds"))
 
 
 def linear(runs: Runs) -> Iterator[Reading]:
