@@ -199,9 +199,9 @@ contains the bar. One interval of forty misses on one side: one of dozens of rea
 {VERDICTS}
 
 {POWERED}
-Seeds were added up to 200 s of one core a claim. Above that are MAPA's Figure 9 (640 s for L, 1,220 for b, 1,440 for
-δ), Proactive DP's headline (240 s) and Deep-Q's (at least 280 s a reading), also in Figures 5 and 6. Not yet run are
-Figures 6 and 11 of asynchronous FL, Table II, and users' claims.
+Seeds were added up to 200 s of one core a claim. This cap is reached by MAPA's Figure 9 (640 s for L, 1,220 for b,
+1,440 for δ), Proactive DP's headline (240 s), Deep-Q's (280 s a reading), its Figures 5 and 6 (66 s for each of 18
+seeds), Table II (222 s a seed) and asynchronous FL's Figure 11 (84 s a seed). Users' claims await more seeds.
 
 ```sh
 simfl reproduce adp2sgd --quick   # minutes: fewer settings and seeds
@@ -211,8 +211,8 @@ simfl reproduce mapa --only 'Figure 9, (default|L)' --seeds 10   # a part
 
 All full forms together took HOURS hours on two cores. A page states the minutes of its study on one core.
 
-The page of a paper has the verdict on every claim with the number of readings, and one reading of each result, the one
-nearest to the paper first. "…" stands for more measurements. The CSV files at its end have all.
+A paper's page has the verdict on every claim, the number of readings, and one reading of each result. "…" stands for
+more measurements, which the CSV files at its end have.
 [`results/README.md`](../results/README.md) explains them, and names tables older than the code.
 
 Data lie in the folder `SIMFL_DATA` (`simfl data fetch`).
