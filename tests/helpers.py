@@ -12,6 +12,7 @@ nothing (for whole runs there is the fixture `without_numbers`). If it needs num
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ import numpy as np
 
 from simfl.algorithms import ALGORITHMS, Training, fedavg, k_gt, local_rounds, plexus
 from simfl.assembly.kinds import completed
+from simfl.each import of_setting
 from simfl.models import build_model
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.terms import Terms
@@ -360,6 +362,91 @@ class RunWithoutNumbers:
 
     def close(self):
         """Do nothing: there is no thread to stop."""
+
+
+class RunOfOperations(RunWithoutNumbers):
+    """Replaces a run's executor; a row's value says how it was computed, and no gradient is.
+
+    The value is a digest of the operation, its numbers and the values that it reads, f32 [d] with eight bytes. Models
+    are equal only if they are made by the same operations, whatever the window, and a row that is read must be alive.
+
+    Args:
+        problem: see `RunWithoutNumbers`.
+        others: those of the further settings of a group.
+        setting: the one that this executor answers for.
+        rows: [settings], the digests of rows by number, which the executors of a group share.
+        options: ignored.
+    """
+
+    def __init__(self, problem, others=(), setting=0, rows=None, **options):
+        super().__init__(problem)
+        self.problems, self.setting = [problem, *others], setting
+        self.rows = rows or [{} for _ in self.problems]
+
+    def of(self, setting):
+        return RunOfOperations(self.problem, self.problems[1:], setting, self.rows)
+
+    def submit(self, window):
+        kinds = window.gradients, window.combines, window.mapped, window.serials
+        order = sorted(
+            (int(operations.depths[at]), kind == 3, kind, at)
+            for kind, operations in enumerate(kinds)
+            for at in range(len(operations))
+        )
+        for setting, (problem, rows) in enumerate(zip(self.problems, self.rows, strict=True)):
+            floats = [each.floats if each.varied is None else each.varied.into(each.floats, setting) for each in kinds]
+            keys = problem.keys.data.tobytes() + problem.keys.noise.tobytes()
+            rows |= {number: self._digest(of_setting(values, setting).tobytes()) for number, values in window.constants}
+            for _, _, kind, at in order:
+                operations = kinds[kind]
+                read = (rows[number] for number in operations.read[at].tolist() if number >= 0)
+                said = operations.rest[at].tobytes(), floats[kind][at].tobytes(), b"" if kind else keys
+                made = self._digest(bytes([kind]), *said, *read)
+                written = (number for number in operations.written[at].tolist() if number >= 0)
+                rows.update(
+                    (number, made if not place else self._digest(made, bytes([place])))
+                    for place, number in enumerate(written)
+                )
+            for number in window.dead:
+                rows.pop(number, None)
+
+    @staticmethod
+    def _digest(*parts):
+        return hashlib.blake2b(b"".join(parts), digest_size=8).digest()
+
+    def _vectors(self, digests, size):
+        values = np.zeros((len(digests), size), dtype=np.float32)
+        values[:, :8] = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 8)
+        return values
+
+    def _forms(self, rows, coefs):
+        coefs, living = coefs if coefs.ndim == 2 else coefs[self.setting], self.rows[self.setting]
+        return [
+            self._digest(coef.tobytes(), *(living[number] for number in form if number >= 0))
+            for form, coef in zip(rows.tolist(), coefs, strict=True)
+        ]
+
+    def fetch(self, rows, coefs):
+        return self._vectors(self._forms(rows, coefs), self.size)
+
+    def mean(self, rows, coefs):
+        return self._vectors([self._digest(*self._forms(rows, coefs))], self.whole)[0]
+
+    def evaluate(self, rows, coefs, own, clipping_norm):
+        self.evaluations = 0  # all measures but one are the same before and after an interruption
+        future, measures = Future(), super().evaluate(rows, coefs, own, clipping_norm).result()
+        distance = int.from_bytes(self._digest(*self._forms(rows, coefs), str(clipping_norm).encode())) / 2.0**64
+        future.set_result(dataclasses.replace(measures, consensus_distance=distance))
+        return future
+
+    def read(self, rows):
+        return self._vectors([self.rows[self.setting][number] for number in rows.tolist()], self.size)
+
+    def write(self, rows, values, numbers):
+        digests = values[:, :8].astype(np.uint8)
+        self.rows[self.setting].update(
+            (number, one.tobytes()) for number, one in zip(rows.tolist(), digests, strict=True)
+        )
 
 
 class NumpyExecutor:

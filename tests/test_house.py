@@ -118,7 +118,7 @@ WEIGHTS = {
     "tape": 5395,
     "world": 5388,
 }
-MOST_LINES = {"core": 54089, "all": 93016, "tests": 63732}
+MOST_LINES = {"core": 54089, "all": 93016, "tests": 63813}
 
 
 @dataclass(frozen=True)

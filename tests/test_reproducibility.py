@@ -14,7 +14,7 @@ from simfl.errors import ScenarioError
 from simfl.records import read
 from simfl.runs.runner import prepare, resume, run
 from simfl.scenario import loads
-from tests.helpers import RunWithoutNumbers, run_until
+from tests.helpers import RunOfOperations, run_until
 
 ROUGH = """
 name: rough
@@ -117,22 +117,16 @@ def prepared(kind, *, private, window):
     return None
 
 
-#: Algorithms whose runs without privacy are computed: one of each family of worlds. With privacy, all compute.
+#: Algorithms whose runs are computed: one of each family of worlds, and those that decide by numbers.
 COMPUTED = {"adpsgd", "async_sgd", "deep_q_sgd", "decentralized_sgd", "ditto", "fedavg", "fedbuff", "halos", "sgp"}
-
-
-class WithoutNumbers(RunWithoutNumbers):
-    """Computes nothing, and measures the same before and after an interruption."""
-
-    evaluations = property(lambda self: 1, lambda self, count: None)
 
 
 @pytest.mark.slow(but=["adpsgd-private", "fedbuff-private"])
 @pytest.mark.parametrize("private", [True, False], ids=["private", "plain"])
 @pytest.mark.parametrize("kind", sorted(AVAILABLE))
 def test_every_algorithm_repeats_itself_for_any_window_and_interruptions(kind, private, tmp_path, monkeypatch):
-    if not private and kind not in COMPUTED:
-        monkeypatch.setattr("simfl.runs.context.Executor", WithoutNumbers)
+    if kind not in COMPUTED:
+        monkeypatch.setattr("simfl.runs.context.Executor", RunOfOperations)
     setup = prepared(kind, private=private, window="auto")
     if setup is None:
         assert (kind, private) in {("mapa", False), ("ditto", True)}, "MAPA needs noise, Ditto takes none"

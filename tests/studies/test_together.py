@@ -26,7 +26,7 @@ from simfl.tape import executor
 from simfl.tape.executor import choose_device
 from simfl.world import engine
 from tests.fuzz import drawn
-from tests.helpers import RunWithoutNumbers, optimized
+from tests.helpers import RunOfOperations, optimized
 from tests.runs.test_checkpoint import scenario
 from tests.test_reproducibility import COMPUTED, prepared
 
@@ -115,8 +115,8 @@ def alone(each, out):
 @pytest.mark.parametrize("private", [True, False], ids=["private", "plain"])
 @pytest.mark.parametrize("kind", sorted(ALGORITHMS))
 def test_runs_of_every_algorithm_are_the_same_alone_and_together(kind, private, tmp_path, monkeypatch):
-    if not private and kind not in COMPUTED:
-        monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
+    if kind not in COMPUTED:
+        monkeypatch.setattr("simfl.runs.context.Executor", RunOfOperations)
     setup = prepared(kind, private=private, window="auto")
     if setup is None:
         return
