@@ -195,9 +195,9 @@ class Runs:
         measure: Callable[[Run], float] | None = None,
         digits: int = 1,
     ) -> list[Part]:
-        """Return whether one cell is ahead of another by more than a bar; nothing where one of them was not run.
+        """Return whether one cell is ahead of another by more than a bar.
 
-        `measure` is by default the accuracy in percent. `text` may name {lead}, and the measures {one} and {other}.
+        There is no part where one of them was not run. `measure` is by default the accuracy in percent. `text` may name {lead}, and the measures {one} and {other}.
         """
         if not self.has(section, one, other):
             return []
