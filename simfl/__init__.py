@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from simfl.assembly.assemble import prepare
     from simfl.attacks.audit import audit
     from simfl.comparison.readable import compare
-    from simfl.data.items import from_dataset
-    from simfl.models.libraries import from_equinox, from_flax, from_haiku
-    from simfl.models.pytorch import from_torch, to_torch
+    from simfl.frameworks.items import from_dataset
+    from simfl.frameworks.libraries import from_equinox, from_flax, from_haiku
+    from simfl.frameworks.pytorch import from_torch, to_torch
     from simfl.plots import plot, thumbnail
     from simfl.records import Run, read
     from simfl.reports.player import play
@@ -51,9 +51,9 @@ __all__ = [
 _NAMES_BY_MODULE = {
     "simfl.accounts.events": ("dp_event",),
     "simfl.attacks.audit": ("audit",),
-    "simfl.data.items": ("from_dataset",),
-    "simfl.models.libraries": ("from_equinox", "from_flax", "from_haiku"),
-    "simfl.models.pytorch": ("from_torch", "to_torch"),
+    "simfl.frameworks.items": ("from_dataset",),
+    "simfl.frameworks.libraries": ("from_equinox", "from_flax", "from_haiku"),
+    "simfl.frameworks.pytorch": ("from_torch", "to_torch"),
     "simfl.plots": ("plot", "thumbnail"),
     "simfl.records": ("Run", "read"),
     "simfl.comparison.readable": ("compare",),

@@ -35,7 +35,7 @@ GROUP = "simfl.plugins"
 Catalogue = Literal[
     "configs", "algorithms", "kinds", "models", "data", "mechanisms", "topologies", "rules", "attacks", "compressors"
 ]
-Named = Literal["commands", "claims", "studies", "figures"]
+Named = Literal["commands", "claims", "studies", "figures", "frameworks"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Plugin:
         claims: a kind of `privacy.claim`, and the function that computes the claims of all clients.
         studies: a name for `simfl reproduce`, and a `simfl.reproduction.papers.Paper`.
         figures: a name, and a function that draws ended runs into a folder and returns the file; `simfl run` calls it.
+        frameworks: a `model.kind` for networks of another library, and the function that makes a model of one.
     """
 
     summary: str
@@ -78,6 +79,7 @@ class Plugin:
     claims: Mapping[str, str] = field(default_factory=dict)
     studies: Mapping[str, str] = field(default_factory=dict)
     figures: Mapping[str, str] = field(default_factory=dict)
+    frameworks: Mapping[str, str] = field(default_factory=dict)
 
 
 @functools.cache
@@ -132,9 +134,14 @@ def names(catalogue: Named) -> dict[str, str]:
 
 
 def load(catalogue: Named, name: str) -> Any:
-    """Import a plugin's addition of that name."""
-    plugin = plugins()[names(catalogue)[name]]
-    return pkgutil.resolve_name(getattr(plugin, catalogue)[name])
+    """Import a plugin's addition of that name.
+
+    Raises:
+        ScenarioError: there is none.
+    """
+    if (plugin := names(catalogue).get(name)) is None:
+        raise ScenarioError(f"{name}: expected a plugin whose {catalogue} have it, found none; install its package")
+    return pkgutil.resolve_name(getattr(plugins()[plugin], catalogue)[name])
 
 
 def is_simfls(one: type) -> bool:

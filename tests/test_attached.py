@@ -70,6 +70,7 @@ NEEDED = {
     "comparison": ("accounts", "attacks", "bench", "papers", "plots", "reports", "reproduction", "studies"),
     "reproduction": ("papers",),
     "downloads": (),
+    "frameworks": (),
 }
 
 
@@ -115,6 +116,7 @@ def test_the_core_works_without_an_attached_room(room, tmp_path):
         "studies": "(simfl sweep)",
         "plots": "simfl plot",
         "comparison": "comparisons of runs by group",
+        "frameworks": "networks of PyTorch",
     }
     assert {name for name, word in words.items() if word not in out} == {*removed}
     assert ("report.html" in out) == ("reports" not in removed)

@@ -38,6 +38,7 @@ ATTACHED = (
     "studies",
     "plots",
     "comparison",
+    "frameworks",
 )
 
 #: Attached rooms that use others.
@@ -92,25 +93,26 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1362,
+    "": 1369,
     "accounts": 3613,
     "algorithms": 10075,
-    "assembly": 4092,
+    "assembly": 4093,
     "attacks": 4767,
     "bench": 1505,
     "cli": 1191,
     "comparison": 1256,
     "compression": 790,
-    "data": 3960,
+    "data": 3868,
     "downloads": 513,
+    "frameworks": 612,
     "live": 2548,
-    "models": 3603,
+    "models": 3091,
     "papers": 17039,
     "plots": 1295,
     "privacy": 4629,
     "records": 2221,
     "reports": 2221,
-    "reproduction": 1394,
+    "reproduction": 1395,
     "robust": 946,
     "runs": 2121,
     "scenario": 8316,
@@ -118,7 +120,7 @@ WEIGHTS = {
     "tape": 5395,
     "world": 5388,
 }
-MOST_LINES = {"core": 54089, "all": 93016, "tests": 63813}
+MOST_LINES = {"core": 53493, "all": 93033, "tests": 63825}
 
 
 @dataclass(frozen=True)

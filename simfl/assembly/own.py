@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from simfl import plugins
 from simfl.assembly.setup import Own
 from simfl.data import Dataset
 from simfl.errors import ScenarioError
 from simfl.models import AbstractModel
 from simfl.models.own import OwnModel, Same, own_model
-from simfl.models.pytorch import from_torch
 from simfl.models.trial import EXAMPLES, try_out
 from simfl.scenario import Scenario, from_mapping, load
 from simfl.scenario.data import ExternalData
@@ -81,7 +81,8 @@ def own_model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> Abs
             return make(name, options, where)
 
         made.__name__ = name
-        given = from_torch(made, **config.network()) if isinstance(config, Torch) else made()
+        network = config.network() if isinstance(config, Torch) else None
+        given = made() if network is None else plugins.load("frameworks", "torch")(made, **network)
         digests = digests_of([name.partition(":")[0]])
         source = (hashable(config.model_dump()), tuple(digests.items()))
         identity = source if is_known(digests) else Same(given)

@@ -16,8 +16,8 @@ from simfl.assembly.own import opened
 from simfl.assembly.setup import Own
 from simfl.attacks.canary import CanaryModel
 from simfl.errors import ScenarioError
+from simfl.frameworks.libraries import Network
 from simfl.models import AbstractModel
-from simfl.models.libraries import Network
 from simfl.models.own import Parameters
 from simfl.models.softmax import Softmax
 from simfl.privacy.assumptions import assumptions

@@ -2,8 +2,12 @@
 
 from typing import get_args
 
+import pytest
+
+from simfl import plugins
 from simfl.data import DATASETS, PARTITIONS
 from simfl.data.partitions import SizesKind
+from simfl.errors import ScenarioError
 from simfl.models import MODELS, model_options
 from simfl.scenario import kinds
 from simfl.scenario.fields import kind_of, members_of
@@ -33,3 +37,8 @@ def test_schema_has_all_topologies_and_mixing_rules() -> None:
     assert set(kinds("topology")) == {*TOPOLOGIES, *CHANGING}
     choices = TopologyConfig.model_json_schema()["properties"]["mixing"]["enum"]
     assert set(choices) == set(MIXING_RULES)
+
+
+def test_what_no_plugin_brings_is_one_line() -> None:
+    with pytest.raises(ScenarioError, match="tensor: expected a plugin whose frameworks have it, found none"):
+        plugins.load("frameworks", "tensor")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import simfl
-from simfl.data.items import from_dataset
 from simfl.errors import DataError
+from simfl.frameworks.items import from_dataset
 
 IMAGES = np.random.default_rng(3).random((12, 3, 5, 4)).astype(np.float32)
 LABELS = np.arange(12) % 3

@@ -7,9 +7,8 @@ import pytest
 
 import simfl
 from simfl.errors import ScenarioError
-from simfl.models.libraries import Network
-
-from .own_models import CLASSES, KEY, SIZE, examples, made
+from simfl.frameworks.libraries import Network
+from tests.models.own_models import CLASSES, KEY, SIZE, examples, made
 
 
 def linen(normalize=False, dropout=False, silent=True):

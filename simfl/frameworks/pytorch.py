@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError, SimflError, nearest, raised
+from simfl.frameworks.libraries import NORMALIZE, Metrics, Network
 from simfl.models.lazy import jax, jnp
-from simfl.models.libraries import NORMALIZE, Metrics, Network
 from simfl.models.losses import OfOutputs
 
 CLOSE = 1e-3
