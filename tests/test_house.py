@@ -120,7 +120,7 @@ WEIGHTS = {
     "tape": 5395,
     "world": 5388,
 }
-MOST_LINES = {"core": 53493, "all": 93033, "tests": 63825}
+MOST_LINES = {"core": 53493, "all": 93033, "tests": 63834}
 
 
 @dataclass(frozen=True)
