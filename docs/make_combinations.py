@@ -34,15 +34,16 @@ INTRODUCTION = """\
 
 <!-- Written by docs/make_combinations.py, which loads and assembles a scenario for each cell; run it again. -->
 
-After this page you know which algorithm accepts compressed messages, a bound on staleness, an optimizer, robust rules,
-attackers, secure sums, and noise for examples, clients or users. A feature that an algorithm does not accept is refused
-in one line before anything runs.
+After this page you know which algorithm accepts compressed messages, a bound on staleness, an optimizer, a choice of
+clients, robust rules, attackers, secure sums, and noise for examples, clients or users. A feature that an algorithm
+does not accept is refused in one line before anything runs.
 
 - **compression**: the schemes ([Compressed messages](compression.md)). `error_feedback` and `ef21` are for updates to a
   server.
 - **staleness_bound**: whether `algorithm.staleness_bound` is accepted ([Algorithms](algorithms.md)).
 - **graph**: whether clients talk to their neighbors in `topology`. *fixed*: the graph must not change during the run.
 - **optimizer**, **server_optimizer**: whether momentum or Adam is accepted ([Optimizers](algorithms.md#optimizers)).
+- **selection**: whether `selection` says which clients take part ([Choice of clients](selection.md)).
 - **rules**: the rules of `aggregation`; **attacks**: those of `attackers` ([Hostile clients](robust.md)). Every
   algorithm of several clients accepts `label_flip`, which changes data and not messages.
 - **secure_sum**: the protocols ([Secure sums](secure_sums.md)).
@@ -64,8 +65,8 @@ PAIRS = """\
 For each option, what it must be beside another feature, and why. Sizes are checked, too, against each other and against
 the number of clients.
 """
-HEADER = ("kind", "compression", "staleness_bound", "graph", "optimizer", "server_optimizer", "rules", "attacks",
-          "secure_sum", "privacy")  # fmt: skip
+HEADER = ("kind", "compression", "staleness_bound", "graph", "optimizer", "server_optimizer", "selection", "rules",
+          "attacks", "secure_sum", "privacy")  # fmt: skip
 
 #: What an algorithm needs in a scenario that has no other feature.
 NEEDED: dict[str, dict[str, Any]] = {
@@ -142,6 +143,11 @@ def server_optimizer(kind: str) -> str:
     return _yes(known and any(accepts(kind, {"server_optimizer": one}) for one in ("momentum", "adam")))
 
 
+def selection(kind: str) -> str:
+    """Return whether a server chooses clients."""
+    return _yes(accepts(kind, selection="fastest"))
+
+
 def rules(kind: str) -> str:
     """Return the rules, of which those that need the same are accepted alike."""
     named = {name: rule.among for name, rule in RULES.items() if rule.among != "before"}
@@ -169,7 +175,7 @@ def privacy(kind: str) -> str:
     return ", ".join(units) or "no"
 
 
-CELLS = (compression, bound, graph, optimizer, server_optimizer, rules, attacks, secure_sum, privacy)
+CELLS = (compression, bound, graph, optimizer, server_optimizer, selection, rules, attacks, secure_sum, privacy)
 
 
 def row(kind: str) -> str:

@@ -59,8 +59,9 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "scenario-clients": (
         "Clients and the server",
-        "How fast clients compute, when they are slow (stragglers), and when they leave, crash or come back (churn).",
-        ("clients", "slowdowns", "server", "availability"),
+        "How fast clients compute, when they are slow (stragglers), when they leave, crash or come back (churn), and "
+        "which of them a server chooses.",
+        ("clients", "slowdowns", "server", "availability", "selection"),
     ),
     "scenario-network": (
         "The network",

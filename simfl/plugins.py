@@ -33,7 +33,17 @@ from simfl.errors import ScenarioError
 GROUP = "simfl.plugins"
 
 Catalogue = Literal[
-    "configs", "algorithms", "kinds", "models", "data", "mechanisms", "topologies", "rules", "attacks", "compressors"
+    "configs",
+    "algorithms",
+    "kinds",
+    "models",
+    "data",
+    "mechanisms",
+    "topologies",
+    "selectors",
+    "rules",
+    "attacks",
+    "compressors",
 ]
 Named = Literal["commands", "claims", "studies", "figures", "frameworks"]
 
@@ -54,6 +64,7 @@ class Plugin:
         data: modules with a `simfl.data.Loader`.
         mechanisms: modules with subclasses of `simfl.privacy.mechanisms.AbstractMechanism`.
         topologies: modules with a `simfl.world.topology.Family`.
+        selectors: modules with subclasses of `simfl.selection.base.AbstractSelector` that have a `kind`.
         rules: modules with subclasses of `simfl.robust.base.AbstractRule` that have a `kind`.
         attacks: modules with subclasses of `simfl.robust.base.AbstractAttack` that have a `kind`.
         compressors: modules with subclasses of `simfl.compression.base.AbstractCompressor` that have a `kind`.
@@ -72,6 +83,7 @@ class Plugin:
     data: tuple[str, ...] = ()
     mechanisms: tuple[str, ...] = ()
     topologies: tuple[str, ...] = ()
+    selectors: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     attacks: tuple[str, ...] = ()
     compressors: tuple[str, ...] = ()

@@ -93,13 +93,13 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1369,
+    "": 1381,
     "accounts": 3613,
-    "algorithms": 10075,
-    "assembly": 4093,
+    "algorithms": 10231,
+    "assembly": 4128,
     "attacks": 4767,
     "bench": 1505,
-    "cli": 1191,
+    "cli": 1205,
     "comparison": 1256,
     "compression": 790,
     "data": 3868,
@@ -115,12 +115,12 @@ WEIGHTS = {
     "reproduction": 1395,
     "robust": 946,
     "runs": 2121,
-    "scenario": 8316,
+    "scenario": 8406,
     "studies": 2776,
     "tape": 5395,
     "world": 5388,
 }
-MOST_LINES = {"core": 53493, "all": 93033, "tests": 63834}
+MOST_LINES = {"core": 53800, "all": 93801, "tests": 64210}
 
 
 @dataclass(frozen=True)

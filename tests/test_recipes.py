@@ -293,6 +293,7 @@ class QuadraticData(SyntheticData):''',
 COMPRESSOR = copied("sign", "rounded", "simfl/compression/compressors")
 RULE = copied("median", "midrange", "simfl/robust/rules")
 ATTACK = copied("sign_flip", "constant", "simfl/robust/attacks")
+SELECTOR = copied("fastest", "slowest", "simfl/selection/selectors")
 
 RECIPES = {
     "An algorithm": ALGORITHM,
@@ -301,6 +302,7 @@ RECIPES = {
     "A model": MODEL,
     "A data set": DATA_SET,
     "A compressor": COMPRESSOR,
+    "A choice of clients": SELECTOR,
     "A robust rule or an attack": Recipe({**RULE.files, **ATTACK.files}),
 }
 
@@ -332,9 +334,11 @@ def runs(tmp_path_factory):
     for recipe in RECIPES.values():
         recipe.follow(root)
     chosen = {"alone": "alone_sgd, halve_every: 2.0", "gossip": "gossip_learning"}
-    chosen |= dict.fromkeys(SECTIONS, "decentralized_sgd")
+    chosen |= {**dict.fromkeys(SECTIONS, "decentralized_sgd"), "served": "fedavg, fraction: 0.25, local_steps: 1"}
     for name, algorithm in chosen.items():
         text = SCENARIO.replace("name: new", f"name: {name}").replace("ALGORITHM", algorithm)
+        if name == "served":
+            text = re.sub("privacy: .*", "selection: slowest", text)
         (root / f"{name}.yaml").write_text(text + SECTIONS.get(name, ""), encoding="utf-8")
     command = [sys.executable, "-m", "simfl", "run", *(f"{name}.yaml" for name in chosen), "--quiet"]
     environment = {**os.environ, "PYTHONPATH": str(root)}
@@ -349,7 +353,7 @@ def test_the_page_names_every_file(name):
     section = page.partition(f"## {name}\n")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(simfl/[\w/<>]+\.py)`", section))
     stems = {
-        path: re.sub(r"(alone_sgd|bottleneck|clouds|rounded|midrange|constant)", "<kind>", path)
+        path: re.sub(r"(alone_sgd|bottleneck|clouds|rounded|midrange|constant|slowest)", "<kind>", path)
         for path in RECIPES[name].touched
     }
     assert named == set(stems.values())
@@ -395,3 +399,8 @@ def test_a_robust_rule_and_an_attack_need_only_the_listed_files(runs):
     table = runs["hostile"].aggregation
     accepted = table.groupby(table["sender"] == 3)["accepted"].mean()
     assert accepted[True] < accepted[False], "the opposite of a model is seldom in the middle"
+
+
+@pytest.mark.slow
+def test_a_choice_of_clients_needs_only_the_listed_files(runs):
+    assert runs["served"].clients["updates"].tolist() == [80, 0, 0, 0], "all are as fast, and the first is taken"

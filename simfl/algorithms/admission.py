@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from simfl.algorithms.base import Marks
@@ -26,11 +26,22 @@ class Owner(Protocol):
     updates: int
 
 
+class Picks(Protocol):
+    """What an admission needs of `simfl.algorithms.choosing.Selection`."""
+
+    draw: Callable[[], float]
+
+    def pick(self, candidates: Sequence[int], size: int) -> list[int]:
+        """Return at most `size` of the candidates."""
+
+
 class Admission:
     """Lets every client be in every release."""
 
     #: Whether a client may have to wait until others were in a release.
     holds_back: bool = False
+    #: Whether a client in a release may exclude others, which have the same user.
+    one_by_one: bool = False
 
     def affords(self, client: int) -> bool:
         """Whether one more update in the next release keeps the client's budget."""
@@ -55,12 +66,14 @@ class Admission:
     def let_in(self) -> None:
         """Call, in the order of their coming, those who may be in the next release."""
 
-    def choose(self, candidates: list[int], size: int, draw: Callable[[], float]) -> list[int]:
-        """Draw up to `size` clients for a release; `draw` returns a number in [0, 1)."""
+    def choose(self, candidates: list[int], size: int, selection: Picks) -> list[int]:
+        """Choose up to `size` clients for a release; perhaps one by one."""
+        if not self.one_by_one:
+            return sorted(selection.pick(candidates, size))
         cohort: list[int] = []
         while candidates and len(cohort) < size:
-            cohort.append(candidates.pop(int(draw() * len(candidates))))
-            candidates = self.apart(candidates, cohort[-1])
+            cohort += selection.pick(candidates, 1)
+            candidates = self.apart([k for k in candidates if k != cohort[-1]], cohort[-1])
         return sorted(cohort)
 
     def apart(self, candidates: list[int], client: int) -> list[int]:
@@ -81,6 +94,7 @@ class Participation(Admission):
 
     def __init__(self, server: Owner, plan: CohortPlan) -> None:
         self._server, self._plan, self.holds_back = server, plan, plan.gate is not None
+        self.one_by_one = self.holds_back and plan.users is not None
         #: Number of releases so far.
         self.number = 0
         #: Updates in the next release, by user.
@@ -126,17 +140,17 @@ class Participation(Admission):
         """Whether the client may be in no release before others are made."""
         return self.opens(client) > self.number
 
-    def choose(self, candidates: list[int], size: int, draw: Callable[[], float]) -> list[int]:
-        """Draw the users of a release.
+    def choose(self, candidates: list[int], size: int, selection: Picks) -> list[int]:
+        """Choose the users of a release.
 
         With a rate each is drawn independently, also those who are offline.
         """
         plan = self._plan
         if plan.rate is None:
-            return super().choose(candidates, size, draw)
+            return super().choose(candidates, size, selection)
         users = range(self._server.num_clients) if plan.users is None else sorted(plan.clients)
         turn = [user for user in users if plan.has_turn(user, self.number)]
-        drawn = {user for user in turn if draw() < plan.rate}
+        drawn = {user for user in turn if selection.draw() < plan.rate}
         clients = [k for k in sorted(candidates) if plan.user_of(k) in drawn]
         return sorted({plan.user_of(k): k for k in reversed(clients)}.values()) if self.holds_back else clients
 

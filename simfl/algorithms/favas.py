@@ -103,8 +103,7 @@ class FAVAS(InterruptedRounds):
                 return
             if not (ready := self.ready()):
                 continue
-            count, draw = min(self.most_asked, len(ready)), self._choice.next
-            cohort = sorted(ready.pop(int(draw(0) * len(ready))) for _ in range(count))
+            cohort = sorted(self.selection.pick(ready, self.most_asked))
             self.asked, self._all = set(cohort), self.clock.event()
             for k in cohort:
                 self.to_client(k, functools.partial(self._answer, k), 0, functools.partial(self._over, k))
@@ -139,9 +138,11 @@ class FAVAS(InterruptedRounds):
             answer.examples = change.all_examples
             message["content"] = made = self.descent.trained(change)
             self.sent += 1
+            report = self.selection.report(me, model, change.draw, steps)
 
         def arrived() -> None:
             if steps:
+                report()
                 answer.model = self.tape.combine((1.0, model), (1.0 / alpha, made))
             answer.taken_s = self.clock.now
             self.answers[me] = answer

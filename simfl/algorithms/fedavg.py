@@ -36,13 +36,13 @@ from typing import ClassVar
 import simpy
 from mypy_extensions import mypyc_attr
 
+from simfl.algorithms.choosing import Selection
 from simfl.algorithms.disclosure import merged
 from simfl.algorithms.server import ServerAlgorithm
 from simfl.algorithms.sums import Part
 from simfl.compiled import Number
 from simfl.tape.recording import Model, Round
 from simfl.world.availability import CRASHED, GONE
-from simfl.world.compute import Draws
 from simfl.world.engine import ROUNDING, Process
 
 
@@ -60,6 +60,8 @@ class FedAvg(ServerAlgorithm):
     #: Whether a client that would miss the deadline makes fewer steps.
     partial_work: ClassVar[bool] = False
     in_order: ClassVar[bool] = False
+    #: Whether `selection` chooses the clients that take part.
+    selects: ClassVar[bool] = True
     #: Vectors as large as the model in a message.
     vectors: ClassVar[int] = 1
 
@@ -90,7 +92,7 @@ class FedAvg(ServerAlgorithm):
         self._clients = Presence(self)
         self._deadline = None if deadline is None else Deadline(self, deadline)
         self.gathering.on_busy = self._clients.occupied
-        self._choice = Draws(self.world.streams, "cohort", lambda g, n: g.random(n))
+        self.selection = Selection(self, self.steps, self.vectors)
 
     @property
     def chains(self) -> int:
@@ -117,7 +119,7 @@ class FedAvg(ServerAlgorithm):
                     return  # all clients have left or spent their privacy budgets
                 yield coming
                 continue
-            cohort = self.admission.choose(candidates, self._cohort_size(members), lambda: self._choice.next(0))
+            cohort = self.admission.choose(candidates, self._cohort_size(members), self.selection)
             yield from self._round(cohort)
 
     def _cohort_size(self, members: Sequence[int]) -> int:
@@ -228,11 +230,13 @@ class FedAvg(ServerAlgorithm):
         change = self.batches.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0), self._correction(me, this))
         self.sum.sent(change)
         sent_s, examples = self.clock.now, change.all_examples
+        report = self.selection.report(me, model, change.draw, steps)
         made = self.descent.trained(change)
         sent = self.channel.up(me, ((1.0, made),)) or made
 
         def arrived() -> None:
             self.exchanges.communicated(me, self.times.present_s(me, sent_s, self.clock.now))
+            report()
             self._done(me, this, sent, examples)
 
         self.gathering.send(me, 0, arrived, self._message_bytes, sent)

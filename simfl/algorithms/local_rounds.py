@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 import simpy
 from mypy_extensions import mypyc_attr
 
+from simfl.algorithms.choosing import Selection
 from simfl.algorithms.gathering import Update as Update
 from simfl.algorithms.secure_sums import LightSums, SecureSums
 from simfl.algorithms.server import AsyncServerAlgorithm
 from simfl.compiled import Integer, Number
 from simfl.tape.recording import Round
-from simfl.world.compute import Draws
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -31,6 +31,8 @@ class LocalRounds(AsyncServerAlgorithm):
 
     combines_per_gradient: ClassVar[float] = 0.0
     secure_sums: ClassVar[type[SecureSums]] = LightSums
+    #: Whether `selection` chooses the clients that take part.
+    selects: ClassVar[bool] = True
 
     def set_up(self, *, steps: Sequence[int] | None = None, concurrency: Integer | None = None) -> None:
         """Take the options.
@@ -47,7 +49,7 @@ class LocalRounds(AsyncServerAlgorithm):
         self._training: set[int] = set()
         self._ready: dict[int, Callable[[], None]] = {}
         self._choosing = False
-        self._choice = Draws(self.world.streams, "cohort", lambda g, n: g.random(n))
+        self.selection = Selection(self, self.steps)
 
     @property
     def chains(self) -> int:
@@ -76,7 +78,13 @@ class LocalRounds(AsyncServerAlgorithm):
         made = self.descent.trained(change)
         sent = update.change = self.channel.up(me, ((1.0, made),)) or made
         apply = functools.partial(self._take_now, update)
-        self.gathering.send(me, update.number, lambda: self.arrive(me, read, apply), None, sent)
+        report = self.selection.report(me, change.model, change.draw, change.steps)
+
+        def arrived() -> None:
+            report()
+            self.arrive(me, read, apply)
+
+        self.gathering.send(me, update.number, arrived, None, sent)
         return update.came
 
     def _take_now(self, update: Update, weight: Number, staleness: int) -> None:
@@ -155,6 +163,6 @@ class LocalRounds(AsyncServerAlgorithm):
         while self._ready and len(self._training) < self.concurrency:
             candidates = list(self._ready) if self._trivial else [k for k in self._ready if online(k, now)]
             candidates = candidates or list(self._ready)  # a message to an offline client is refused
-            client = candidates[int(self._choice.next(0) * len(candidates))]
-            self._training.add(client)
-            self._ready.pop(client)()
+            for client in self.selection.pick(candidates, self.concurrency - len(self._training)):
+                self._training.add(client)
+                self._ready.pop(client)()

@@ -16,6 +16,7 @@ from simfl.compression.base import CompressionPlan
 from simfl.each import number
 from simfl.privacy.cohorts import CohortPlan
 from simfl.robust.base import AbstractRule
+from simfl.selection.base import AbstractSelector
 from simfl.streams import Streams
 from simfl.world.secure_sums import SumProtocol
 
@@ -89,6 +90,7 @@ class Training:
         cohorts: how the server adds noise to sums of updates; None: it does not.
         streams: of learning, from which the sizes of Poisson batches are drawn; None: those of the world.
         secure_sum: the protocol by which a server learns sums of updates only; None if it sees the updates.
+        selector: chooses the clients that take part; None: all have equal chances.
     """
 
     initial: NDArray[np.float32]
@@ -113,6 +115,7 @@ class Training:
     cohorts: CohortPlan | None = None
     streams: Streams | None = None
     secure_sum: SumProtocol | None = None
+    selector: AbstractSelector | None = None
 
     @property
     def batch_sizes(self) -> list[int]:

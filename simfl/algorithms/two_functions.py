@@ -15,9 +15,10 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from simfl.algorithms.base import Countdown
+from simfl.algorithms.choosing import Selection
 from simfl.algorithms.fedavg import Presence
 from simfl.algorithms.server import ServerAlgorithm
 from simfl.compiled import Number
@@ -25,7 +26,6 @@ from simfl.errors import RunError
 from simfl.scenario.fields import Count, Share
 from simfl.tape.recording import Gradient, Model
 from simfl.world.availability import CRASHED, GONE
-from simfl.world.compute import Draws
 from simfl.world.engine import Process
 
 
@@ -61,12 +61,15 @@ class RoundAlgorithm(ServerAlgorithm):
     Write `client_update`, and `aggregate` where the mean is not enough.
     """
 
+    #: Whether `selection` chooses the clients that take part.
+    selects: ClassVar[bool] = True
+
     def set_up(self, *, fraction: Share = 1.0, local_steps: Count = 1) -> None:
         """Take the share of the clients in a round, and the mini-batches of each."""
         super().set_up()
         self.fraction, self.local_steps = fraction, local_steps
         self._present = Presence(self)
-        self._choice = Draws(self.world.streams, "cohort", lambda g, n: g.random(n))
+        self.selection = Selection(self, [local_steps] * self.num_clients)
 
     @abstractmethod
     def client_update(self, model: Model, data: ClientData) -> Model:
@@ -87,7 +90,7 @@ class RoundAlgorithm(ServerAlgorithm):
         while (yield from self.service.until_up()):
             free = self._present.free(clients)
             if free:
-                yield from self._round(self.admission.choose(free, size, lambda: self._choice.next(0)))
+                yield from self._round(self.admission.choose(free, size, self.selection))
             elif (coming := self._present.coming(clients)) is None:
                 return  # all clients have left or spent their privacy budgets
             else:
@@ -129,7 +132,8 @@ class RoundAlgorithm(ServerAlgorithm):
         if outcome is GONE:
             this.tick()
             return
-        data = ClientData(self, me)
+        data, draw = ClientData(self, me), self.batches.draws[me]
+        report = self.selection.report(me, model, draw, self.local_steps)
         made, sent_s = self.client_update(model, data), self.clock.now
         if data.taken != self.local_steps:
             name = f"{type(self).__name__}.client_update"
@@ -141,6 +145,7 @@ class RoundAlgorithm(ServerAlgorithm):
         def arrived() -> None:
             self.exchanges.communicated(me, self.times.present_s(me, sent_s, self.clock.now))
             came[me] = made
+            report()
             this.tick()
 
         self.to_server(me, arrived, content=made)

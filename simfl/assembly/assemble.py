@@ -35,6 +35,7 @@ from simfl.assembly.robust import (
     with_flipped_labels,
 )
 from simfl.assembly.secure_sums import secure_sum_of
+from simfl.assembly.selection import selector_of
 from simfl.assembly.setup import NOTHING_OWN, Own, Setup, Start
 from simfl.assembly.underlay import underlay_of
 from simfl.assembly.world import availability, longest_batch_s
@@ -327,6 +328,7 @@ def _training(setup: Setup) -> Training:
         cohorts=protection.cohorts,
         streams=setup.learning,
         secure_sum=secure_sum_of(setup),
+        selector=selector_of(setup.scenario),
         planned_updates=kind.planned_updates(sizes) * len(sizes) if stop.updates or stop.epochs else math.inf,
     )
 

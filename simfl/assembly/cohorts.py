@@ -196,6 +196,8 @@ def _shown(setup: Setup, privacy: CohortGaussian) -> Iterator[str]:
     algorithm = scenario.algorithm
     if _least(scenario):
         yield "a secure sum is aborted if too few survive, and later cohorts may show how many were drawn"
+    if scenario.selection is not None and scenario.selection.kind != "uniform":
+        yield f"selection {scenario.selection.kind} chooses users by what it knows of them, not by independent draws"
     if privacy.cohorts != "poisson":
         fixed = hasattr(algorithm, "fraction")
         yield (

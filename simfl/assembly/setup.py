@@ -270,9 +270,14 @@ class Kind(Generic[C]):
         return max(1, math.ceil(self.planned_total(sizes) / len(sizes) - 1e-9))
 
     def planned_releases(self, sizes: Sequence[int]) -> int:
-        """Return each client's releases until the stop, at most those it can be in."""
+        """Return each client's releases until the stop, at most those it can be in.
+
+        A selector may choose the same clients again and again: then they are in all that are made at a time.
+        """
         most = getattr(self.scenario.privacy, "most_of_a_user", None)
-        planned = self.planned_updates(sizes)
+        planned, selection = self.planned_updates(sizes), self.scenario.selection
+        if selection is not None and selection.kind != "uniform":
+            planned = math.ceil(self.planned_total(sizes) / self.config.at_a_time(len(sizes)) - 1e-9)
         return planned if most is None else min(planned, most)
 
     def protection(self, setup: Setup) -> Protection | None:

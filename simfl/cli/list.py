@@ -9,12 +9,21 @@ from typer import Argument
 from simfl.cli.shared import Json, aside, write_json
 
 Catalogue = Literal[
-    "algorithms", "models", "data", "topologies", "optimizers", "compressors", "rules", "attacks", "plugins"
+    "algorithms",
+    "models",
+    "data",
+    "topologies",
+    "optimizers",
+    "compressors",
+    "selectors",
+    "rules",
+    "attacks",
+    "plugins",
 ]
 
 
 def list_(
-    what: Annotated[Catalogue | None, Argument(metavar="WHAT", help="One of the nine; by default all.")] = None,
+    what: Annotated[Catalogue | None, Argument(metavar="WHAT", help="One of the ten; by default all.")] = None,
     json: Json = None,
 ) -> None:
     """List what scenarios can name, and the plugins.

@@ -97,6 +97,11 @@ def compressors() -> dict[str, Entry]:
     return _classes(_sources("compressors", "compression/compressors"))
 
 
+def selectors() -> dict[str, Entry]:
+    """Return how a server may choose clients, by kind."""
+    return _classes(_sources("selectors", "selection/selectors"))
+
+
 def rules() -> dict[str, Entry]:
     """Return the robust aggregation rules by kind."""
     return _classes(_sources("rules", "robust/rules"))

@@ -32,7 +32,7 @@ def _problems(setup: Setup) -> Iterator[str]:
             yield f"algorithm.{name}: live: expected null, found a value"
     if setup.training.optimizer or setup.training.server_optimizer or setup.problem.optimizing.local:
         yield "algorithm.optimizer: live: expected sgd, found another"
-    for name in ("aggregation", "attackers", "compression"):
+    for name in ("selection", "aggregation", "attackers", "compression"):
         if getattr(scenario, name) is not None:
             yield f"{name}: live: expected null, found {getattr(scenario, name).kind!r}"
     if scenario.privacy is not None:

@@ -59,6 +59,12 @@ _SEEN, _SUM = "local_transcript", "single updates, of which the server's noise p
 _ESTIMATES = "neighbors average estimates that all of them keep, which a rule would end: leave one out, or use a server"
 _PARTS = "the server would weigh a user's part of the noise, too: all parts must count in full"
 
+
+def _selects(s: Sections) -> bool:
+    """Return whether a server chooses clients by more than equal chances."""
+    return s.selection is not None and s.selection.kind != "uniform"
+
+
 #: Those of any scenario.
 ANY = (
     Row("algorithm.optimizer.state.average", "false with aggregation or attackers",
@@ -82,6 +88,12 @@ ANY = (
         lambda s, a, p: _secret(p) and p.noise and not p.by_server),
     Row("aggregation", "null with secure_sum", "a robust rule compares single updates, which the server does not see",
         lambda s, a, p: a.secure_sum and s.aggregation),
+    Row("selection", "null with algorithm '{a.kind}'",
+        "no server chooses its clients: use fedavg, or an algorithm with concurrency",
+        lambda s, a, p: s.selection and not a.selects),
+    Row("selection", "one that reads no losses beside privacy",
+        "clients report losses of their examples without noise, and who takes part shows them",
+        lambda s, a, p: p and s.selection and s.selection.reads == "losses"),
     Row("compression", "null with secure_sum", "compressed updates are not numbers of one group",
         lambda s, a, p: a.secure_sum and s.compression),
     Row("algorithm.after_update", "wait with secure_sum", "a client is in a secure sum once",
@@ -160,6 +172,12 @@ OF_SUMS = (
     Row("privacy.clipping_norm", "a number with secure sums",
         "users would have to clip, and to send a count of updates that are not clipped",
         lambda s, a, p: p.adaptive and (p.where != "server" or a.secure_sum)),
+    Row("privacy.cohorts", "algorithm beside selection",
+        "independent draws with equal chances choose the users: use algorithm, or remove selection",
+        lambda s, a, p: p.cohorts == "poisson" and _selects(s)),
+    Row("selection", "one that reads no numbers of examples with unit: user",
+        "users' numbers of examples are not public",
+        lambda s, a, p: s.selection and s.selection.reads == "sizes"),
     Row("privacy.groups", "null with cohorts: algorithm", "users are drawn from groups: use poisson",
         lambda s, a, p: p.groups and p.cohorts != "poisson"),
     Row("privacy.groups", "null beside participation", "groups keep users apart: remove one of them",

@@ -29,6 +29,7 @@ from simfl.scenario.overrides import Override, apply_override, path_of
 from simfl.scenario.problems import InvalidValueError, Path, Problem, invalid, show
 from simfl.scenario.regions import Regions
 from simfl.scenario.robust import Aggregation, Attackers
+from simfl.scenario.selection import Selection
 from simfl.scenario.syntax import write
 from simfl.scenario.topologies import Ring
 from simfl.scenario.underlay import Underlay
@@ -81,6 +82,12 @@ class Scenario(Config):
     server: Server = option(Server(), "capacities and outages of the server, if the algorithm has one")
     availability: tuple[Absence, ...] = option((), "rules by which some clients are offline for a while")
     algorithm: Algorithm = Field(description="the algorithm that trains the model", examples=["{kind: sync_sgd}"])
+    selection: Selection | None = option(
+        None,
+        "how a server chooses the clients that take part; null: all have equal chances, as with uniform. Not written "
+        "where it is null",
+        exclude_if=lambda selection: selection is None,
+    )
     aggregation: Aggregation | None = option(
         None, "rule that makes one model of several; null: the algorithm's weighted mean"
     )

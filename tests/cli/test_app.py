@@ -331,7 +331,8 @@ def test_a_comparison_keeps_its_columns_at_any_width(make_run, monkeypatch, caps
     ("words", "line"),
     [
         (["list", "modls"], "simfl list: Invalid value for 'WHAT': 'modls' is not one of 'algorithms', 'models', "
-         "'data', 'topologies', 'optimizers', 'compressors', 'rules', 'attacks', 'plugins'; did you mean 'models'?"),
+         "'data', 'topologies', 'optimizers', 'compressors', 'selectors', 'rules', 'attacks', "
+         "'plugins'; did you mean 'models'?"),
         (["new", "--forc"], "simfl new: No such option: --forc (Possible options: --force); see simfl new --help"),
         (["replay", "x"], "simfl replay: expected a command, found one that was removed; use simfl sweep, "
          "which plays runs that differ in arithmetic alone together"),

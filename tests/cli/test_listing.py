@@ -16,6 +16,7 @@ from simfl.robust.attacks import ATTACKS
 from simfl.robust.rules import RULES
 from simfl.scenario.loading import from_mapping
 from simfl.scenario.optimizers import summaries
+from simfl.selection.selectors import SELECTORS
 from simfl.world.changing import CHANGING
 from simfl.world.topology import TOPOLOGIES
 
@@ -103,7 +104,8 @@ def test_listed_compressors_are_those_of_the_catalogue():
     assert lines(listing.compressors()) == {kind: one.summary for kind, one in COMPRESSORS.items()}
 
 
-def test_listed_rules_and_attacks_are_those_of_the_catalogues():
+def test_listed_rules_attacks_and_selectors_are_those_of_the_catalogues():
+    assert lines(listing.selectors()) == {kind: one.summary for kind, one in SELECTORS.items()}
     assert lines(listing.rules()) == {kind: one.summary for kind, one in RULES.items()}
     assert lines(listing.attacks()) == {kind: one.summary for kind, one in ATTACKS.items()}
 

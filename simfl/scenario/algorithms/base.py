@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from simfl.scenario.regions import Regions
     from simfl.scenario.robust import AttackConfig, RuleConfig
     from simfl.scenario.secure_sums import SecureSumConfig
+    from simfl.scenario.selection import SelectorConfig
     from simfl.scenario.topologies import TopologyConfig
     from simfl.scenario.underlay import Underlay
 
@@ -55,6 +57,7 @@ class Sections(Protocol):
     server: Server
     availability: tuple[Absence, ...]
     algorithm: AlgorithmConfig
+    selection: SelectorConfig | None
     aggregation: RuleConfig | None
     attackers: AttackConfig | None
     privacy: MechanismConfig | None
@@ -140,6 +143,17 @@ class AlgorithmConfig(Config):
     def noise_of_server(self) -> bool:
         """Whether the server adds the noise of the privacy section, not each client."""
         return False
+
+    @property
+    def selects(self) -> bool:
+        """Whether a server chooses which clients take part."""
+        fields = type(self).model_fields
+        return "fraction" in fields or ("concurrency" in fields and "concurrency" not in self.reasons())
+
+    def at_a_time(self, clients: int) -> int:
+        """Return the largest number of clients that take part at a time."""
+        share, given = getattr(self, "fraction", 1.0), getattr(self, "concurrency", None)
+        return max(1, math.ceil(share * clients - 1e-9)) if given is None else min(given, clients)
 
     @property
     def protocol(self) -> SecureSumConfig | None:

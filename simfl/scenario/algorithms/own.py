@@ -52,6 +52,14 @@ class ExternalAlgorithm(AlgorithmConfig, OwnCode):
         """None: that is not known."""
         return None
 
+    @property
+    def selects(self) -> bool:
+        """What its class says, or its base in simfl."""
+        try:
+            return bool(getattr(load(self.kind, "algorithm.kind"), "selects", False))
+        except ScenarioError:
+            return True
+
     def own_options(self) -> dict[str, Any]:
         """Return `options`, checked where the class or its base in simfl declares them."""
         loaded = load(self.kind, "algorithm.kind")
