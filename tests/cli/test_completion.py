@@ -8,7 +8,7 @@ FEDERATED = ("fedasync", "fedat", "fedavg", "fedbuff", "feddyn", "fednova", "fed
 
 
 @pytest.mark.parametrize(("begun", "ways"), [
-    ("se", ["seed=", "server."]),
+    ("se", ["seed=", "selection.", "server."]),
     ("clients.s", ["clients.seconds_per_batch=", "clients.seconds_per_example=", "clients.speed."]),
     ("algorithm.step_size.initial", ["algorithm.step_size.initial="]),
     ("evaluate.every.e", ["evaluate.every.epochs="]),
