@@ -102,6 +102,18 @@ REFUSED = [
      "graph: use decentralized_sgd"),
     ("{algorithm: {kind: streaming_diloco, fragments: 2, delay: 2}}",
      "algorithm.delay: expected below fragments, which is 2, found 2; lower it, or use more fragments"),
+    ("{clients: 2, algorithm: {kind: m_sync_sgd, wait_for: 3}}",
+     "algorithm.wait_for: expected at most clients.count, which is 2, found 3; lower it or add clients"),
+    ("{algorithm: {kind: mindflayer, trial_factor: 0.5}}",
+     "algorithm.trial_factor: expected at least 1, the smallest factor of clients.jitter, found 0.5; raise it: else no "
+     "client completes a computation"),
+    ("{algorithm: {kind: ringleader, staleness_bound: {bound: 3, policy: drop}}}",
+     "remove it: gradients in its table are at most 2 clients.count"),
+    ("{algorithm: {kind: ringmaster, staleness_bound: {bound: 3, policy: drop}}}",
+     "algorithm.staleness_bound: expected null with 'ringmaster', found a staleness bound; remove it: the algorithm "
+     "discards late gradients itself"),
+    ("{algorithm: {kind: swift}, topology: {kind: one_peer, redraw_every: 1 s}}",
+     "topology.kind: expected a graph that stays with 'swift', found 'one_peer'"),
 ]  # fmt: skip
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import simfl
-from simfl.errors import ScenarioError
 from tests.algorithms.test_async_sgd import Script
 from tests.algorithms.test_ringmaster import counted
 from tests.helpers import batch_gradient, make_problem
@@ -81,16 +80,3 @@ def test_the_others_step_without_a_client_that_has_spent_its_budget():
     assert (releases.total(0), releases.total(1)) == (5, 1)
     assert [row[1] for row in rows] == [0, 1, 0, 0, 0, 0]
     assert set(algorithm.budgets.spent_s) == {0, 1}
-
-
-def test_a_step_of_more_clients_than_there_are_is_refused():
-    scenario = {
-        "data": "digits",
-        "clients": {"count": 2},
-        "algorithm": {"kind": "m_sync_sgd", "wait_for": 3},
-        "stop": {"updates": 2},
-    }
-    with pytest.raises(ScenarioError) as caught:
-        simfl.load(scenario)
-    line = "algorithm.wait_for: expected at most clients.count, which is 2, found 3; lower it or add clients"
-    assert line in str(caught.value)

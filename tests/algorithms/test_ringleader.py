@@ -1,18 +1,12 @@
 """Ringleader ASGD equals the paper's algorithm: times by an event loop, models in NumPy, ages in its table."""
 
-from pathlib import Path
-
 import numpy as np
-import pytest
 
-import simfl
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from tests.algorithms.test_async_sgd import Script
 from tests.algorithms.test_ringmaster import BATCH_S
 from tests.helpers import NullExecutor, batch_gradient, make_algorithm, make_problem, make_training, make_world
-
-SCENARIO = Path(__file__).parents[2] / "scenarios/late/ringleader.yaml"
 
 
 class Rounds(Script):
@@ -65,8 +59,3 @@ def test_the_others_go_on_without_a_client_that_left_or_has_spent_its_budget():
     # Alone, client 0 steps at each gradient.
     assert [row[3] for row in rows if row[0] > 0.6] == list(range(rows[-1][3] - 49, rows[-1][3] + 1))
     assert tape.releases.refusal is None
-
-
-def test_a_staleness_bound_is_refused():
-    with pytest.raises(simfl.ScenarioError, match=r"remove it: gradients in its table are at most 2 clients\.count"):
-        simfl.load(SCENARIO).replace(algorithm__staleness_bound={"bound": 3, "policy": "drop"})

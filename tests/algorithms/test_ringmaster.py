@@ -1,18 +1,13 @@
 """Ringmaster ASGD equals the paper's algorithms: times by an event loop by hand, models in NumPy, bounds of time."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-import simfl
-from simfl.errors import ScenarioError
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from tests.algorithms.test_async_sgd import Script
 from tests.helpers import NullExecutor, make_algorithm, make_problem, make_training, make_world, run_without_numbers
 
-SCENARIO = Path(__file__).parents[2] / "scenarios/late/ringmaster.yaml"
 K, BATCH_S = 5, 8e-3
 SPEEDS = [1.0, 1.7, 3.3, 11.3, 40.1]
 
@@ -69,18 +64,3 @@ def test_stopped_computations_hold_neither_the_end_of_a_run_nor_memory():
         assert len(rows) > 110
         assert world.clock.pending < 10
     assert world.clock.now == 2.0
-
-
-def test_a_staleness_bound_beside_the_threshold_is_refused():
-    scenario = {
-        "data": "digits",
-        "clients": {"count": 2},
-        "algorithm": {"kind": "ringmaster", "staleness_bound": {"bound": 3, "policy": "drop"}},
-        "stop": {"updates": 2},
-    }
-    with pytest.raises(ScenarioError) as caught:
-        simfl.load(scenario)
-    assert (
-        "algorithm.staleness_bound: expected null with 'ringmaster', found a staleness bound; remove it: the "
-        "algorithm discards late gradients itself"
-    ) in str(caught.value)
