@@ -197,8 +197,8 @@ class Runs:
     ) -> list[Part]:
         """Return whether one cell is ahead of another by more than a bar.
 
-        There is no part where one of them was not run. `measure` is by default the accuracy in percent. `text` may
-        name {lead}, and the measures {one} and {other}.
+        There is no part where one of them was not run. `measure` is by default the accuracy in percent. `text` may name
+        {lead}, and the measures {one} and {other}.
         """
         if not self.has(section, one, other):
             return []

@@ -65,10 +65,7 @@ EARLY = {"wait": "wait", "send_away": "are sent away"}
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return the runs that choose clipping norms, gates, and draws.
-
-    The quick form has one norm, and judges it.
-    """
+    """Return the choice of clipping norms, gates, and draws; quickly, with one norm."""
     seeds = 2 if quick else SEEDS
     if quick:
         made = [_equal(EQUAL, cell, 2, 1) for cell in itertools.product(BASES, NOISES, (4.0,), (0.4,))]
@@ -86,7 +83,7 @@ def experiments(quick: bool) -> Sequence[Experiment]:
 
 
 def later(runs: Runs, quick: bool) -> Sequence[Experiment]:
-    """Return the runs of fresh seeds with the norm that was best on the first ones."""
+    """Return the runs of fresh seeds with the norm that the first ones chose."""
     methods = [method for method in itertools.product(BASES, NOISES, EPSILONS)
                if len(runs.cells(NORMS, *method)) == len(CLIPS)]  # fmt: skip
     return [_equal(EQUAL, (*method, chosen(runs, *method)), JUDGED, TUNING + 1) for method in methods]
@@ -136,7 +133,7 @@ def noise_of(run: Run) -> float:
 
 
 def chosen(runs: Runs, *method: Any) -> float:
-    """Return the clipping norm of a method that is best on the first seeds."""
+    """Return the most accurate clipping norm of (server, noise, epsilon)."""
     best = max(runs.cells(NORMS, *method), key=lambda cell: mean(runs.each(NORMS, cell, reached)))
     return float(best[-1])
 
@@ -182,10 +179,7 @@ def draws(runs: Runs) -> Iterator[Number]:
 
 
 def leads(runs: Runs, one: Cell, other: Cell, choices: tuple[str, str]) -> Reading:
-    """Return a reading by the lead of a method over another in points.
-
-    It is named by two parts of the method's cell.
-    """
+    """Return a reading by the lead of a method over another, in points."""
     text = "{lead} points ahead ({one} %)"
     return _reading(one, choices, *runs.leads(EQUAL, one, other, text, 0.0, LEAD, measure=reached, digits=2))
 
