@@ -1,6 +1,8 @@
 """Modules of PyTorch: outputs, gradients, weights that come back, and what is refused."""
 
+import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import flax
@@ -350,6 +352,23 @@ def test_kind_torch_of_a_scenario(tmp_path, monkeypatch):
     assert run.model["head.weight"].shape == (10, 72)
     again = simfl.run(SCENARIO | {"model": section}, out=tmp_path)
     assert (again.model["head.weight"] == run.model["head.weight"]).all()
+
+
+def test_the_file_of_the_page_compares_two_algorithms(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets", reason="pip install 'simfl[huggingface]'")
+    page = (Path(__file__).parents[2] / "docs/own_torch.md").read_text(encoding="utf-8")
+    code = next(iter(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
+    assert len(code.splitlines()) <= 40
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    images = list(np.random.default_rng(0).integers(256, size=(200, 8, 8), dtype=np.uint8))
+    table = datasets.Dataset.from_dict({"image": images, "label": [*range(10)] * 20}, features=features)
+    table.train_test_split(0.2, seed=0).save_to_disk(tmp_path / "digits")
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    exec(code.replace('"5 s"', '"100 ms"'), scope)
+    assert [len(run.updates) > 0 for run in scope["runs"]] == [True, True]
+    assert (tmp_path / "straggler.png").stat().st_size > 1000
+    scope["Net"]().load_state_dict(torch.load(tmp_path / "net.pt"))
 
 
 def test_without_torch_one_line_names_the_extra(monkeypatch):
