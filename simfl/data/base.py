@@ -178,7 +178,7 @@ class Dataset:
         return replace(self, train_x=self.train_x[examples], train_y=self.train_y[examples], groups=groups)
 
     def set_aside(self, share: float, streams: Streams) -> Dataset:
-        """Return the set with some of its training examples as its validation part.
+        """Return the set with some training examples as its validation part.
 
         `streams` draw them ("validation"), of every owner the same share up to one example, and never its last one. Of
         sequences they are the last ones, because neighboring windows of a text overlap.

@@ -1,4 +1,4 @@
-"""The annotated files of `simfl new`: a scenario, and a study of a question.
+"""The files of `simfl new`: a study, and a scenario with commented options.
 
 A line that begins with `#` and no space is an option. Without the `#` it replaces the line with the same key, if there
 is one, and the scenario is still valid.
