@@ -367,8 +367,8 @@ class RunWithoutNumbers:
 class RunOfOperations(RunWithoutNumbers):
     """Replaces a run's executor; a row's value says how it was computed, and no gradient is.
 
-    The value is a digest of the operation, its numbers and the values that it reads, f32 [d] with eight bytes. Models
-    are equal only if they are made by the same operations, whatever the window, and a row that is read must be alive.
+    The value is a digest of the operation, its numbers and the values that it reads, in the first four of f32 [d].
+    Models are equal only if the same operations make them, whatever the window, and a row that is read must be alive.
 
     Args:
         problem: see `RunWithoutNumbers`.
@@ -416,7 +416,7 @@ class RunOfOperations(RunWithoutNumbers):
 
     def _vectors(self, digests, size):
         values = np.zeros((len(digests), size), dtype=np.float32)
-        values[:, :8] = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 8)
+        values[:, :4] = np.frombuffer(b"".join(digests), np.uint16).reshape(-1, 4)
         return values
 
     def _forms(self, rows, coefs):
@@ -443,7 +443,7 @@ class RunOfOperations(RunWithoutNumbers):
         return self._vectors([self.rows[self.setting][number] for number in rows.tolist()], self.size)
 
     def write(self, rows, values, numbers):
-        digests = values[:, :8].astype(np.uint8)
+        digests = values[:, :4].astype(np.uint16)
         self.rows[self.setting].update(
             (number, one.tobytes()) for number, one in zip(rows.tolist(), digests, strict=True)
         )

@@ -21,7 +21,7 @@ from simfl.runs.runner import prepare, run
 from simfl.scenario import from_mapping
 from simfl.scenario.fields import Count, Share, option
 from simfl.streams import Streams
-from tests.helpers import run_until
+from tests.helpers import RunOfOperations, run_until
 
 GOSSIP = {"kind": "decentralized_sgd", "batch_size": 8}
 SERVED = {"kind": "fedavg", "batch_size": 8, "local_steps": 2}
@@ -296,7 +296,9 @@ SECTIONS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SECTIONS)
-def test_digests_are_equal_over_windows_and_after_a_resume(name, tmp_path):
+def test_digests_are_equal_over_windows_and_after_a_resume(name, tmp_path, monkeypatch):
+    if name not in ("gossip", "rounds"):
+        monkeypatch.setattr("simfl.runs.context.Executor", RunOfOperations)
     algorithm, rule, attack = SECTIONS[name]
     sections = {
         "aggregation": {"kind": rule},
@@ -309,11 +311,8 @@ def test_digests_are_equal_over_windows_and_after_a_resume(name, tmp_path):
     whole, events = run_until(setup, math.inf, tmp_path)
     small = prepare(scenario(algorithm, **sections, execution={"window": 7}))
     assert run_until(small, math.inf, tmp_path)[0].manifest.digest == whole.manifest.digest
-    for event in np.linspace(2, events - 1, 3).astype(int)[1:2]:
-        cut, _ = run_until(prepare(scenario(algorithm, **sections)), event, tmp_path)
-        since = read_checkpoint(cut.folder / "checkpoint.npz")
-        again, _ = run_until(
-            prepare(scenario(algorithm, **sections)), math.inf, tmp_path, since=since, folder=cut.folder
-        )
-        assert again.manifest.digest == whole.manifest.digest
+    cut, _ = run_until(prepare(scenario(algorithm, **sections)), events // 2, tmp_path)
+    since = read_checkpoint(cut.folder / "checkpoint.npz")
+    again, _ = run_until(prepare(scenario(algorithm, **sections)), math.inf, tmp_path, since=since, folder=cut.folder)
+    assert again.manifest.digest == whole.manifest.digest
     assert len(whole.aggregation) > 0
