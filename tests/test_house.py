@@ -121,7 +121,7 @@ WEIGHTS = {
     "tape": 5395,
     "world": 5388,
 }
-MOST_LINES = {"core": 54261, "all": 93795, "tests": 64192}
+MOST_LINES = {"core": 54261, "all": 93795, "tests": 64194}
 
 
 @dataclass(frozen=True)

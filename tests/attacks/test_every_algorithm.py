@@ -58,6 +58,8 @@ CRASHES = "links: {latency: 1 ms, loss: 0.1}\navailability: [{all: true, crash: 
 UPDATE = "mechanism: gaussian_update, clipping_norm: 0.5, noise_multiplier: 1.5"
 NOISY_SERVER = ", step_size: 0.1, noise: server"
 AUDITED = [kind for kind in ALGORITHMS if kind not in (*LOCAL, "deep_q_sgd")]
+#: One after the other, so that audits of one algorithm share compiled programs.
+every = pytest.mark.parametrize("kind", AUDITED, scope="module")
 
 
 def plan(kind, seed=0, *, count=2, options=", step_size: 0.1", privacy=GAUSSIAN, updates=16, rest=""):
@@ -85,7 +87,7 @@ def _stuck(monkeypatch):
 
 @pytest.mark.slow(but=["adpsgd-1"])
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("kind", AUDITED)
+@every
 def test_a_correct_run_passes_and_all_releases_are_heard(kind, seed):
     report = audited(kind, seed=seed)
     assert report.passed
@@ -100,7 +102,7 @@ def test_a_correct_run_passes_and_all_releases_are_heard(kind, seed):
 
 @pytest.mark.slow(but=["mapa-change1"])
 @pytest.mark.parametrize("breaking", [half_the_noise, no_noise])
-@pytest.mark.parametrize("kind", AUDITED)
+@every
 def test_missing_noise_is_detected(kind, breaking):
     report = audited(kind, breaking)
     assert not report.passed
@@ -124,7 +126,7 @@ def forgetful(setup):
 
 
 @pytest.mark.slow(but=["centralized_sgd"])
-@pytest.mark.parametrize("kind", AUDITED)
+@every
 def test_missing_clipping_is_detected(kind):
     report = audited(kind, forgetful if kind == "mapa" else no_clipping)
     assert report.refuted

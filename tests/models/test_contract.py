@@ -27,8 +27,8 @@ from .cases import (
 )
 
 WEIGHT = np.array([1, 1, 0, 1, 0.5, 1], dtype=np.float32)
-every_model = pytest.mark.parametrize("name", MODELS)
-some_models = pytest.mark.slow(but=["softmax", "mlp", "linear"])
+every_model = pytest.mark.parametrize("name", MODELS, scope="module")  # a worker compiles a model once
+some_models = pytest.mark.slow(but=["softmax without", "mlp tanh", "linear without"])
 Case = tuple[AbstractModel, np.ndarray, np.ndarray, np.ndarray]
 
 

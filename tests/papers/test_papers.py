@@ -18,7 +18,7 @@ from tests.papers.made_up import all_experiments, made_up
 
 pytestmark = pytest.mark.slow
 
-papers = pytest.mark.parametrize("name", PAPERS)
+papers = pytest.mark.parametrize("name", PAPERS, scope="module")  # one study after the other: its runs are kept
 least_delta = functools.cache(theory._least_delta)
 
 
