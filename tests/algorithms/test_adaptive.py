@@ -82,7 +82,7 @@ def noises(problem, number):
     return np.asarray(both[0], float), float(both[1][0])
 
 
-@pytest.mark.slow(but=["0.0-fedbuff", "1.0-fedavg"])
+@pytest.mark.slow(but=["0.0-fedbuff, maps", "1.0-fedavg, drawn"])
 @pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("z", [0.0, 1.0])
 def test_a_server_is_a_plain_loop(name, z, monkeypatch):

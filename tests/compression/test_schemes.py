@@ -183,7 +183,7 @@ def test_moniqua_finds_every_vector_within_theta_and_no_vector_beyond(bits):
     )
 
 
-@pytest.mark.slow(but=["late"])
+@pytest.mark.slow(but=["late-choco", "late-direct"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("fault", ["late", "churn", "changing"])
 def test_who_lacks_the_last_message_is_sent_all_so_that_no_copy_drifts(scheme, fault):

@@ -201,7 +201,7 @@ def test_the_worlds_of_a_family_have_all_kinds_of_links_and_faults(family):
     assert bounds == ({None, "wait", "drop", "down_weight"} if family in BOUNDED else {None})
 
 
-@pytest.mark.slow(but=["-0", "-1", "-4"])
+@pytest.mark.slow(but=["-1", "-4"])
 @pytest.mark.parametrize("number", range(WORLDS))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_run_equals_that_of_the_oracle(family, number, tmp_path):
