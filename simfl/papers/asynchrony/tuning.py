@@ -7,10 +7,13 @@ import math
 from collections.abc import Sequence
 
 from simfl.comparison.comparing import cost_of_accuracy
+from simfl.comparison.targets import Target
 from simfl.papers.asynchrony.algorithms import BY_NAME, ENTRIES, GOSSIP, QUICK, Entry
 from simfl.records import Run
+from simfl.records.costs import ACCURACY
 from simfl.reproduction.evidence import NotMeasuredError, measured
 from simfl.reproduction.papers import Experiment, Runs, Section
+from simfl.studies.tuning import Rule
 
 WORLDS = ("equal", "straggler", "tails", "regions")
 TARGET = 0.9
@@ -27,6 +30,9 @@ EVERY_MS = {"equal": 50, "straggler": 100, "tails": 100, "regions": 100}
 """Time between evaluations; twice that while tuning."""
 OWN = ("equal", "straggler")
 """The worlds in which clients' own models are evaluated too, which takes longer than their training."""
+
+RULE = Rule(ACCURACY, False, "least time", "time_s", Target(TARGET))
+"""The rule of `simfl.studies.tuning` that chooses step sizes."""
 
 TUNING = Section("Tuning", numbers=("{:g}",))
 FINAL = Section("Time to accuracy")
@@ -90,8 +96,9 @@ def powers_of(runs: Runs, world: str, entry: Entry) -> list[int]:
 def tuned(runs: Runs, world: str, entry: Entry) -> int:
     """Return the power of two of the best step size on the tuning seeds.
 
-    It is the one with which the most runs reach the target, then the one with the least mean time of these runs; if
-    none does, the one with the best mean of the runs' best accuracies. A run that diverges does not reach the target.
+    It is the one with which the most runs reach the target, then the one with the least mean time of these runs, then
+    of their bytes; if none does, the one with the best mean of the runs' best accuracies. A run that diverges does not
+    reach the target.
     """
     return runs.once(_tuned, world, entry)
 
@@ -101,14 +108,10 @@ def _tuned(runs: Runs, world: str, entry: Entry) -> int:
     if not powers:
         raise NotMeasuredError(f"{entry.name} in {world}: not tuned")
 
-    def loss(power: int) -> tuple[float, float]:
-        own = list(runs.of(TUNING, (world, entry.name, step_of(entry, power))).values())
-        reached = [time for run in own if math.isfinite(time := cost(run, "time_s"))]
-        if reached:
-            return -len(reached), sum(reached) / len(reached)
-        return 0, -sum(float(run.evaluations["test_accuracy"].max()) for run in own if run.status != "diverged")
+    def order(power: int) -> tuple[float, float, float]:
+        return RULE.order(list(runs.of(TUNING, (world, entry.name, step_of(entry, power))).values()))
 
-    return min(sorted(powers), key=loss)
+    return min(sorted(powers), key=order)
 
 
 def border(runs: Runs, world: str, entry: Entry) -> bool:
