@@ -313,7 +313,9 @@ class RunWithoutNumbers:
         self.problem = problem
         self.size = problem.model.size
         self.whole = problem.evaluated.size
-        self.further = dict.fromkeys((*problem.evaluated.metric_names, *problem.measured.further), 0.5)
+        own, measured = problem.evaluated.metric_names, problem.measured
+        aside = ("loss", "accuracy", *own) if measured.validation else ()
+        self.further = dict.fromkeys((*own, *measured.further, *(f"validation_{name}" for name in aside)), 0.5)
         self.evaluations = 0
 
     def of(self, setting):

@@ -121,7 +121,7 @@ WEIGHTS = {
     "tape": 5395,
     "world": 5388,
 }
-MOST_LINES = {"core": 54261, "all": 93798, "tests": 64194}
+MOST_LINES = {"core": 54261, "all": 93798, "tests": 64196}
 
 
 @dataclass(frozen=True)
