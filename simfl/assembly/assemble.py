@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from simfl.algorithms import Algorithm, Training
 from simfl.assembly.compression import compression_of
+from simfl.assembly.costs import meter_of
 from simfl.assembly.data import augmentation_of, load_data, model_of, share_out, start_of
 from simfl.assembly.graphs import graphs_of
 from simfl.assembly.kinds import check_options, find_algorithm, find_kind
@@ -45,7 +46,7 @@ from simfl.errors import DataError, RunError, ScenarioError, SimflError, nearest
 from simfl.models import AbstractModel, lazy
 from simfl.privacy.correlated import InTime
 from simfl.records.display import show_bytes
-from simfl.records.tables import SCHEMAS, TAKEN, WALL_CLOCK_COLUMNS, further_metrics
+from simfl.records.tables import SCHEMAS, SPENT, TAKEN, WALL_CLOCK_COLUMNS, further_metrics
 from simfl.scenario import Scenario
 from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.scenario.fields import LONGEST_S
@@ -239,7 +240,7 @@ def _check_measures(setup: Setup) -> None:
             raise ScenarioError(f"evaluate.metrics: expected {what} with model '{model.kind}' for {name!r}, found none")
     privacy = setup.scenario.privacy
     adapted = privacy is not None and privacy.adaptive is not None
-    named = (*model.metric_names, *setup.of_validation, *metrics)
+    named = (*model.metric_names, *setup.of_validation, *metrics, *(SPENT if meter_of(setup) else ()))
     further = further_metrics(bool(setup.scenario.evaluate.gradients), named, adapted)
     columns = [name for name in (*SCHEMAS["metrics"].names, *further.names) if name not in WALL_CLOCK_COLUMNS]
     if stop.metric is not None and stop.metric not in columns:

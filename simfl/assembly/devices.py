@@ -18,6 +18,9 @@ from simfl.world.compute import Pace, Trace
 from simfl.world.link_values import Key, Listed, Rule
 from simfl.world.steps import Steps
 
+POWER = ("busy_watts", "idle_watts", "joules_per_byte")
+"""Columns of the file that replace values of `costs`."""
+
 
 @dataclass(frozen=True)
 class Device:
@@ -26,17 +29,21 @@ class Device:
     Attributes:
         seconds_per_example, seconds_per_batch: at speed 1.
         memory: bytes; infinite if the file has none.
-        uplink, downlink: bytes per second; None if the file has none: the value of `links`.
         line: of the file.
+        uplink, downlink: bytes per second; None if the file has none: the value of `links`.
+        busy_watts, idle_watts, joules_per_byte: None if the file has none: the value of `costs`.
     """
 
     name: str
     seconds_per_example: float
     seconds_per_batch: float
     memory: float
+    line: int
     uplink: float | None
     downlink: float | None
-    line: int
+    busy_watts: float | None
+    idle_watts: float | None
+    joules_per_byte: float | None
 
 
 def devices_of(scenario: Scenario, streams: Streams) -> list[Device] | None:
@@ -50,7 +57,7 @@ def devices_of(scenario: Scenario, streams: Streams) -> list[Device] | None:
         return None
     file = CsvFile(
         Path(path), "clients.devices", ("name", "seconds_per_example"),
-        ("seconds_per_batch", "memory", "uplink", "downlink", "share"),
+        ("seconds_per_batch", "memory", "uplink", "downlink", "share", *POWER),
     )  # fmt: skip
     names, examples_s = file.words("name"), file.seconds("seconds_per_example", above=0.0)
     for row, name in enumerate(names):
@@ -59,13 +66,17 @@ def devices_of(scenario: Scenario, streams: Streams) -> list[Device] | None:
     batches_s = file.seconds("seconds_per_batch", empty=0.0)
     memory = file.numbers("memory", parse_bytes, above=0.0, empty=math.inf)
     paces = [file.numbers(column, parse_bandwidth, above=0.0, empty=math.nan) for column in ("uplink", "downlink")]
+    power = [file.numbers(column, at_least=0.0, empty=math.nan) for column in POWER]
     shares = file.numbers("share", at_least=0.0, empty=1.0)
     if not 0.0 < shares.sum() < math.inf:
         raise DataError(f"clients.devices: {path}: expected a share > 0 of at least one device, found none")
     kinds = [
-        Device(name, example_s, batch_s, size, _known(up), _known(down), line)
-        for name, example_s, batch_s, size, up, down, line in zip(
-            names, *(column.tolist() for column in (examples_s, batches_s, memory, *paces)), file.lines, strict=True
+        Device(*plain, line, *map(_known, known))
+        for plain, known, line in zip(
+            zip(names, examples_s.tolist(), batches_s.tolist(), memory.tolist(), strict=True),
+            np.transpose([*paces, *power]).tolist(),
+            file.lines,
+            strict=True,
         )
     ]
     drawn = streams.generator("device").choice(len(kinds), scenario.clients.count, p=shares / shares.sum())

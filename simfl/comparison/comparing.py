@@ -23,6 +23,7 @@ from simfl.records.costs import COSTS, common_accuracy, cost_of, deciding
 from simfl.records.display import show_number, show_points, show_share, show_time
 from simfl.records.results import Run
 from simfl.records.seeds import Crossed, Seed, pair_of
+from simfl.records.tables import SPENT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -264,7 +265,7 @@ def compare_groups(
         taken = [count for run in group.good.values() if (count := evaluations_until(run, goal)) is not None]
         row |= {"target": float(goal), "target_metric": goal.metric, "target_at_most": goal.at_most}
         row |= {"reached": reached, "evaluations": min(taken, default=math.nan)}
-        for column in COSTS:
+        for column in (name for name in COSTS if name not in SPENT or name in further):
             _put(row, f"to_target_{column}", interval_over(_only(costs[group.label], column)))
         if baseline is not None:
             _put_pairs(row, group, references.get(group.label), costs)

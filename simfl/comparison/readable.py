@@ -16,6 +16,7 @@ from simfl.comparison.sweeps import Sweep, is_sweep, open_groups, read_sweep
 from simfl.errors import ScenarioError
 from simfl.records import display
 from simfl.records.results import Run
+from simfl.records.tables import SPENT
 
 _COSTS: dict[str, tuple[str, Callable[[float, float], str]]] = {
     "time_s": ("time", display.show_time),
@@ -23,6 +24,7 @@ _COSTS: dict[str, tuple[str, Callable[[float, float], str]]] = {
     "epochs": ("epochs", display.show_number),
     "bytes_sent": ("sent", display.show_bytes),
     "epsilon": ("epsilon", display.show_number),
+    **{name: (name.partition("_")[0], functools.partial(display.show_measure, name)) for name in SPENT},
 }
 
 _LATEX = {
@@ -87,6 +89,8 @@ def cells_of(table: pd.DataFrame) -> dict[str, list[str]]:
             )
     costs = {}
     for column, (name, show) in _COSTS.items() if not math.isnan(target) else ():
+        if column in SPENT and f"to_target_{column}" not in table:
+            continue
         if column == "time_s" or table[f"to_target_{column}"].notna().any():  # time also tells that no run reached it
             costs[f"{name} to {target.short}"] = [
                 cell

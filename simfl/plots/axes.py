@@ -13,7 +13,8 @@ from simfl.errors import DataError, ScenarioError, nearest
 from simfl.plots.style import ROUNDS, percent
 from simfl.records import Run
 from simfl.records.claims import RELATIONS
-from simfl.records.display import Y_AXES, Scale, measure_label, scale_bytes, scale_time
+from simfl.records.display import SI_UNITS, Y_AXES, Scale, measure_label, scale_bytes, scale_si, scale_time
+from simfl.records.tables import SPENT
 from simfl.scenario.control import METRICS
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ X_AXES = {
     "rounds": ("rounds", "rounds"),
     "bytes": ("bytes_sent", "data sent by all clients"),
     "epsilon": ("epsilon", "largest ε over clients"),
+    "energy": ("energy_j", "energy"),
+    "money": ("money", "money"),
+    "carbon": ("carbon_g", "CO2 equivalent"),
 }
 
 #: Label of an axis of epsilons: only the last row of a run has a final epsilon.
@@ -50,7 +54,7 @@ def check_y(y: str, runs: Iterable[Run]) -> None:
     for run, names in zip(opened, columns, strict=True):
         if y not in names:
             how = f"set evaluate.metrics: [{y}]" if y in METRICS else "set evaluate.gradients: 1000"
-            how = how if y in Y_AXES else "its model has no such metric"
+            how = "add a section costs" if y in SPENT else how if y in Y_AXES else "its model has no such metric"
             choice = f"{how}, or choose one of {', '.join(shared)}"
             raise DataError(f"{run.folder}: this run measured no {measure_label(y)}; {choice}")
 
@@ -70,6 +74,8 @@ def scale_of(column: str, largest: float) -> Scale:
     """Choose the unit in which a column of tables reads best."""
     if column in {"time_s", "wall_s"}:
         return scale_time(largest)
+    if column in SI_UNITS:
+        return scale_si(column, largest)
     return scale_bytes(largest) if column == "bytes_sent" else Scale(1.0, "")
 
 

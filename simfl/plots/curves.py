@@ -43,7 +43,7 @@ def plot(
 
     Args:
         runs: one or several runs, or their folders; with a sweep among them, `plot_groups` draws means of groups.
-        x: time, updates, epochs, rounds, bytes or epsilon.
+        x: time, updates, epochs, rounds, bytes or epsilon; with `costs` also energy, money or carbon.
         y: a column of the metrics table.
         ax: where to draw; new axes by default.
         labels: one name per run; by default the algorithm, and the differences of runs of the same algorithm.
@@ -59,6 +59,7 @@ def plot(
     if not opened:
         raise ScenarioError("plot: expected at least one run, found none")
     column, x_label = x_axis(x)
+    check_y(column, opened)
     check_y(y, opened)
     if labels is not None and len(labels) != len(opened):
         raise ScenarioError(f"plot: labels: expected {len(opened)}, one per run, found {len(labels)}")

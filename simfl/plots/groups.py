@@ -157,7 +157,8 @@ def plot_groups(
     `interpolation` is "linear", or "step", which holds the last value. Returns the axes, for `save`.
     """
     column, x_label = x_axis(x)
-    check_y(y, (run for group in groups for run in group.good.values()))
+    for name in (column, y):
+        check_y(name, (run for group in groups for run in group.good.values()))
     among = groups if among is None else among
     if y == "consensus_distance":  # of a single model it is zero, which has no place on a logarithmic axis
         largest = {group.label: _largest(group, y) for group in groups}

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 def plot(
     runs: RunsOrSweeps,
-    x: Annotated[str, Option(metavar="time|updates|epochs|rounds|bytes|epsilon", help="The horizontal axis.")] = "time",
+    x: Annotated[
+        str,
+        Option(
+            metavar="time|updates|epochs|rounds|bytes|epsilon", help="The horizontal axis; or energy, money, carbon."
+        ),
+    ] = "time",
     y: Annotated[str, Option(help="The vertical axis: a column of the metrics table.")] = "test_accuracy",
     save: Annotated[Path | None, Option(help="The figure: .png, .pdf or .svg; by default <y>-by-<x>.png here.")] = None,
     clients: Annotated[

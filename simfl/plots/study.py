@@ -16,6 +16,7 @@ from simfl.plots.costs import plot_costs, plot_heatmap
 from simfl.plots.curves import save_and_close
 from simfl.plots.groups import plot_groups
 from simfl.plots.style import ROUNDS
+from simfl.records.tables import SPENT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +60,8 @@ def draw_study(
     if any((run.metrics["consensus_distance"] > 0).any() for run in runs):
         keep(plot_groups(groups, axes[0], "consensus_distance"), f"consensus_distance-by-{axes[0]}")
     steps = "rounds" if all(group.algorithm in ROUNDS for group in groups) else "updates"
-    costs = [name for name in ("time_s", steps, "bytes_sent") if table[f"to_target_{name}"].max() > 0]
+    names = [name for name in ("time_s", steps, "bytes_sent", *SPENT) if f"to_target_{name}" in table]
+    costs = [name for name in names if table[f"to_target_{name}"].max() > 0]
     if costs:
         keep(plot_costs(groups, costs, table=table), "costs")
     for name, part, x, y_setting in _maps(groups):

@@ -21,8 +21,11 @@ COSTS = {
     "rounds": "rounds",
     "bytes_sent": "data sent by all clients",
     "epsilon": "largest ε over clients",
+    "energy_j": "energy",
+    "money": "money",
+    "carbon_g": "CO2 equivalent",
 }
-"""Columns of metrics that are costs of an accuracy -> description."""
+"""Columns of metrics that are costs of an accuracy -> description; the last three are in runs with `costs`."""
 
 
 ACCURACY = "test_accuracy"
@@ -53,15 +56,16 @@ def cost_of(run: Run, reached: NDArray[np.bool_], name: str, value: float) -> di
     `reached` says of each evaluation whether it has the value of the metric `name`. Costs are interpolated linearly
     between the first such evaluation and the one before. An epsilon is the upper bound at the later one.
     """
+    columns = [column for column in COSTS if column in run.evaluations.names]
     if not reached.any():
-        return dict.fromkeys(COSTS, math.nan)
+        return dict.fromkeys(columns, math.nan)
     first = int(reached.argmax())
     after, before = run.evaluations.row(first), run.evaluations.row(max(first - 1, 0))
     change = float(after[name] - before[name])
     # After a NaN, the later evaluation counts.
     share = (value - float(before[name])) / change if abs(change) > 0 else 1.0
-    between = {column: float(before[column] + share * (after[column] - before[column])) for column in COSTS}
-    return {column: float(after[column]) if column == "epsilon" else between[column] for column in COSTS}
+    between = {column: float(before[column] + share * (after[column] - before[column])) for column in columns}
+    return {column: float(after[column]) if column == "epsilon" else between[column] for column in columns}
 
 
 def summaries(runs: Sequence[Run]) -> pd.DataFrame:

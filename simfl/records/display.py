@@ -42,6 +42,9 @@ Y_AXES = {
     "worst_decile_models": "accuracy of own models, worst tenth of clients",
     "own_classes": "accuracy on own classes",
     "own_classes_models": "accuracy of own models on own classes",
+    "energy_j": "energy",
+    "money": "money",
+    "carbon_g": "CO2 equivalent",
     "mae": "mean absolute error",
     "rmse": "root mean square error",
     "r2": "R²",
@@ -82,6 +85,16 @@ def scale_bytes(largest: float) -> Scale:
     return Scale(1000.0**power, ("B", "kB", "MB", "GB", "TB", "PB")[power])
 
 
+SI_UNITS = {"energy_j": "J", "carbon_g": "g"}
+"""Columns of metrics that are shown with a unit and its prefix."""
+
+
+def scale_si(column: str, largest: float) -> Scale:
+    """Choose the prefix of a column's unit for values up to `largest`."""
+    scale = scale_bytes(largest)
+    return Scale(scale.divisor, scale.unit[:-1] + SI_UNITS[column])
+
+
 def show_time(seconds: float | None, half: float = math.nan) -> str:
     """Write a duration with four digits in the most readable unit."""
     return NOTHING if seconds is None else _scaled(seconds, half, scale_time(abs(seconds) or 1.0))
@@ -117,6 +130,8 @@ def show_count(value: float, half: float = math.nan) -> str:
 
 def show_measure(name: str, value: float, half: float = math.nan) -> str:
     """Write an additional measure as a share or a number."""
+    if name in SI_UNITS:
+        return _scaled(value, half, scale_si(name, value))
     is_share = name in METRICS and name not in (*OF_REGRESSIONS, *OF_KNOWN_OPTIMA)
     return show_share(value, half) if is_share else show_number(value, half)
 

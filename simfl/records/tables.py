@@ -63,8 +63,11 @@ ADAPTED = _schema(clipping_norm=_REAL)
 VALIDATION = ("validation_loss", "validation_accuracy")
 """Additional columns of `metrics` with `data.validation`; each metric of the model has one with this prefix, too."""
 
+SPENT = ("energy_j", "money", "carbon_g")
+"""Additional columns of `metrics` with `costs`: joules, currency, grams of CO2 equivalent so far."""
+
 TAKEN = (
-    *METRICS.names, *GRADIENTS.names, *VALIDATION,
+    *METRICS.names, *GRADIENTS.names, *VALIDATION, *SPENT,
     "label", "runs", "diverged", "target", "reached", "evaluations", "baseline",
 )  # fmt: skip
 """Names that a user's metric cannot have, because tables or comparisons use them."""

@@ -252,7 +252,7 @@ def curves_of(runs: Sequence[Run]) -> dict[str, dict[str, list[list[float]]]]:
     columns: dict[str, dict[str, list[list[float]]]] = {}
     for axis, (column, _) in X_AXES.items():
         for measure in (*MEASURES, *shared_measures(runs)):
-            if measure == column:
+            if measure == column or not all(column in run.evaluations.names for run in runs):
                 continue
             curves = []
             for values in evaluations:

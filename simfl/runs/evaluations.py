@@ -71,6 +71,7 @@ class Evaluations:
             "bytes_sent": network.bytes_sent,
             "messages": network.messages,
             "epsilon": self._recorder.spent_epsilon(),
+            **self._recorder.spent(),
             "clipping_norm": norm if np.isfinite(norm) else np.nan,
         }
         rows, coefs = context.tape.forms(algorithm.evaluated())

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from simfl.algorithms.secure_sums import SecureSums
 from simfl.algorithms.server import ServerAlgorithm
+from simfl.assembly.costs import meter_of
 from simfl.assembly.privacy import annotated
 from simfl.errors import RunError
 from simfl.privacy.cohorts import CohortPlan, CohortTally, OnCohort
@@ -19,7 +20,7 @@ from simfl.privacy.ledger import greatest
 from simfl.records import RunFolder, TableWriter
 from simfl.records.folder import digest_text
 from simfl.records.models import write_models as write_parts
-from simfl.records.tables import DISTANCE, MOST_EDGES, USER, further_metrics, further_of_clients
+from simfl.records.tables import DISTANCE, MOST_EDGES, SPENT, USER, further_metrics, further_of_clients
 from simfl.records.writer import Amend, SharedRows
 from simfl.runs.context import Context
 from simfl.runs.manifests import manifest_of
@@ -47,6 +48,7 @@ class Recorder:
         #: Changes to rows when a table is closed, by table.
         self._amendments: dict[str, Amend] = {}
         self._timeline: Timeline | None = None
+        self._meter = meter_of(context.setup)
         self._flushed_s = time.perf_counter()
 
     def open(self) -> None:
@@ -66,7 +68,7 @@ class Recorder:
             names += ["releases"] + ["uses"] * ledger.by_passes + ["cohorts"] * ledger.counts_cohorts
             names += ["client_epsilon"] * (ledger.accounted and record.epsilon)
         measured = setup.problem.measured
-        named = (*setup.model.metric_names, *setup.of_validation, *measured.further)
+        named = (*setup.model.metric_names, *setup.of_validation, *measured.further, *(SPENT if self._meter else ()))
         adapted = self._plan is not None and self._plan.adaptive is not None
         columns = further_metrics(bool(measured.gradient_examples), named, adapted)
         of_clients = further_of_clients(self._further_of_clients())
@@ -140,6 +142,19 @@ class Recorder:
             }
         )
         return greatest(spent)
+
+    def spent(self) -> dict[str, float]:
+        """Return energy, money and carbon so far, by column; empty without `costs`."""
+        if self._meter is None:
+            return {}
+        world, times = self._context.world, self._context.algorithm.times
+        clients, now = range(world.num_clients), world.clock.now
+        return self._meter.read(
+            now,
+            np.array([times.computed_s(k) for k in clients]),
+            np.array([times.present_s(k, 0.0, now) for k in clients]),
+            np.array([traffic.sent_bytes for traffic in world.network.traffic], dtype=np.int64),
+        )
 
     def evaluated(self, taken: dict[str, float], evaluation: Evaluation, wall_s: float) -> dict[str, float]:
         """Write an evaluation's rows; return the row of `metrics` by column.
@@ -279,10 +294,11 @@ class Recorder:
         context = self._context
         now, updates, network = context.world.clock.now, context.algorithm.updates, context.world.network
         counts = {"rounds": context.algorithm.rounds, "bytes_sent": network.bytes_sent, "messages": network.messages}
+        amounts = {**counts, **self.spent()}
 
         def metrics(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             last = (rows["time_s"] == now) & (rows["updates"] == updates)
-            amended = {name: np.where(last, count, rows[name]) for name, count in counts.items()}
+            amended = {name: np.where(last, count, rows[name]) for name, count in amounts.items()}
             if final is not None:
                 largest = greatest(final)
                 amended["epsilon"] = np.where(last | (rows["epsilon"] > largest), largest, rows["epsilon"])

@@ -20,6 +20,7 @@ from simfl.scenario.catalogues import Algorithm, Data, Privacy, Topology
 from simfl.scenario.clients import Population, Slowdown
 from simfl.scenario.compression import Compression
 from simfl.scenario.control import Evaluate, Every, Execution, Init, Record, Stop
+from simfl.scenario.costs import Costs
 from simfl.scenario.data import Digits
 from simfl.scenario.errors import lines, problems_of
 from simfl.scenario.fields import DISCRIMINATORS, Config, Short, Within, kind_of, members_of, option
@@ -98,6 +99,12 @@ class Scenario(Config):
     evaluate: Evaluate = option(Evaluate(every=Every(epochs=1.0)), "when loss and accuracy are measured")
     execution: Execution = option(Execution(), "how the recorded operations are executed")
     record: Record = option(Record(), "which tables are written besides metrics and clients")
+    costs: Costs | None = option(
+        None,
+        "power, prices and carbon intensity, for the columns energy_j, money and carbon_g of metrics; null: no such "
+        "columns. Not written where it is null",
+        exclude_if=lambda value: value is None,
+    )
 
     def __init__(self, /, **sections: Any) -> None:
         """Create a scenario; keywords are the sections of a scenario file.

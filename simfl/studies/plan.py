@@ -44,7 +44,7 @@ _SEEDS = {"seed", "learning_seed"}
 _RANGE = re.compile(r"(\d{1,20})\.\.(\d{1,20})")
 _ANY_SEED = Within(at_least=0, below=2**64)
 
-X_WORDS = ("time", "updates", "epochs", "rounds", "bytes", "epsilon")
+X_WORDS = ("time", "updates", "epochs", "rounds", "bytes", "epsilon", "energy", "money", "carbon")
 
 
 class CrossedSeeds(Config):
