@@ -28,6 +28,7 @@ from simfl.reproduction.pages import CLAIM_FIELDS, LOST_FIELDS, NUMBER_FIELDS, R
 from simfl.reproduction.reproducing import PAPERS, find_paper
 from simfl.scenario import Scenario, meetings
 from simfl.scenario.fields import DISCRIMINATORS
+from simfl.studies.plan import load_study
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(path for path in (ROOT / "docs").glob("*.py") if "argparse" in path.read_text(encoding="utf-8"))
@@ -493,3 +494,11 @@ def test_links_have_targets(page):
         headings = re.findall(r"^#+ (.+)$", linked.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
         anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
         assert not anchor or anchor in anchors, target
+
+
+def test_studies_on_pages_are_valid():
+    blocks = [code for page in PAGES for code in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.M | re.S)]
+    studies = [study for study in map(yaml.safe_load, blocks) if isinstance(study, dict) and "base" in study]
+    assert len(studies) >= 2
+    for study in studies:
+        load_study({**study, "base": {"algorithm": {"kind": "adpsgd"}, "data": {"set": "digits", "validation": 0.1}}})
