@@ -121,7 +121,7 @@ WEIGHTS = {
     "tape": 5395,
     "world": 5388,
 }
-MOST_LINES = {"core": 54498, "all": 94055, "tests": 64300}
+MOST_LINES = {"core": 54498, "all": 94055, "tests": 64310}
 
 
 @dataclass(frozen=True)

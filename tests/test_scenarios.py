@@ -69,12 +69,12 @@ def test_a_scenario_loads_and_is_the_same_after_a_round_trip(path):
 def _kinds(path):
     """Return the kinds that determine a scenario's arithmetic, without its world and its numbers."""
     scenario = simfl.load(path)
-    privacy = None if scenario.privacy is None else scenario.privacy.mechanism
+    model, privacy = scenario.model.kind, None if scenario.privacy is None else scenario.privacy.mechanism
     if scenario.model.tokens:  # loops over time are compiled once: tests/models has their gradients
-        return (scenario.model.kind,)
-    if scenario.model.kind in CONVOLUTIONAL:  # they take seconds, whichever algorithm asks for their gradients
-        return scenario.model.kind, privacy
-    return scenario.algorithm.kind, scenario.model.kind, privacy
+        return {(model,)}
+    if model in CONVOLUTIONAL:  # they take seconds, whichever algorithm asks for their gradients
+        return {(model, privacy)}
+    return {scenario.algorithm.kind, (model, privacy)}
 
 
 def _at_once(scenario):
@@ -86,10 +86,20 @@ def _at_once(scenario):
     return next((getattr(algorithm, name) for name in names if hasattr(algorithm, name)), 1)
 
 
-#: The first scenario of each kind computes; the others run without numbers.
-COMPUTED = {_kinds(path): path for path in reversed(PATHS)}
+KINDS = {path: _kinds(path) for path in PATHS}
+#: One scenario with each algorithm, and one with each model and mechanism, computes; the others run without numbers.
+COMPUTED, _left = [], set().union(*KINDS.values())
+while _left:
+    COMPUTED.append(max(PATHS, key=lambda path: len(KINDS[path] & _left)))
+    _left -= KINDS[COMPUTED[-1]]
 #: In groups, one of each model and of each mechanism computes: tests/studies/test_together.py has every algorithm.
-GROUPED = {kinds[part]: path for kinds, path in COMPUTED.items() if len(kinds) == 3 for part in (1, 2)}
+GROUPED = {
+    pair[part]: path
+    for path in reversed(COMPUTED)
+    for pair in KINDS[path]
+    for part in (0, 1)
+    if isinstance(pair, tuple) and pair[0] not in CONVOLUTIONAL and len(pair) > 1
+}
 
 
 @pytest.mark.slow(but=["demo/adpsgd"])
@@ -115,7 +125,7 @@ def test_a_shortened_scenario_is_the_same_alone_and_in_a_group(path, tmp_path):
 )
 @pytest.mark.parametrize("path", PATHS, ids=_name)
 def test_a_shortened_scenario_runs(path, tmp_path, monkeypatch):
-    if path not in COMPUTED.values():
+    if path not in COMPUTED:
         monkeypatch.setattr("simfl.runs.context.Executor", RunWithoutNumbers)
     scenario = simfl.load(path, SHORT)
     short = [*SHORT, *_rounds(path), *(["algorithm.accumulate=2"] if hasattr(scenario.algorithm, "accumulate") else [])]
