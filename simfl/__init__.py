@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from simfl.reports.player import play
     from simfl.reports.reporting import report
     from simfl.runs.runner import resume, run
-    from simfl.runs.trained import evaluate, predict
     from simfl.scenario import Scenario, load
     from simfl.studies import sweep
+    from simfl.trained.predictions import evaluate, predict
 
 __all__ = [
     "DataError", "Run", "RunError", "Scenario", "ScenarioError", "SimflError", "__version__", "audit", "compare",
@@ -59,7 +59,7 @@ _NAMES_BY_MODULE = {
     "simfl.comparison.readable": ("compare",),
     "simfl.assembly.assemble": ("prepare",),
     "simfl.runs.runner": ("resume", "run"),
-    "simfl.runs.trained": ("evaluate", "predict"),
+    "simfl.trained.predictions": ("evaluate", "predict"),
     "simfl.scenario": ("Scenario", "load"),
     "simfl.studies": ("sweep",),
     "simfl.reports.player": ("play",),

@@ -71,6 +71,7 @@ NEEDED = {
     "reproduction": ("papers",),
     "downloads": (),
     "frameworks": (),
+    "trained": (),
 }
 
 
@@ -117,6 +118,7 @@ def test_the_core_works_without_an_attached_room(room, tmp_path):
         "plots": "simfl plot",
         "comparison": "comparisons of runs by group",
         "frameworks": "networks of PyTorch",
+        "trained": "simfl evaluate",
     }
     assert {name for name, word in words.items() if word not in out} == {*removed}
     assert ("report.html" in out) == ("reports" not in removed)

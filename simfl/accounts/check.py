@@ -16,6 +16,7 @@ import numpy as np
 
 from simfl import plugins
 from simfl.assembly.setup import Setup
+from simfl.comparison.claims import Check, Claimed, Finding
 from simfl.errors import DataError, ScenarioError
 from simfl.privacy.assumptions import assumptions
 from simfl.privacy.cohorts import CohortLedger
@@ -24,7 +25,6 @@ from simfl.privacy.releases import Releases
 from simfl.privacy.shuffled import KnownUses
 from simfl.privacy.terms import View
 from simfl.records import Run, RunFolder
-from simfl.records.claims import Check, Claimed, Finding
 from simfl.runs.runner import prepare
 from simfl.scenario import from_mapping
 from simfl.scenario.own_code import nothing_loaded

@@ -13,7 +13,7 @@ from simfl.accounts.shared import AsJson, Row, present, show
 from simfl.cli.shared import Overrides, ScenarioOrRun
 
 if TYPE_CHECKING:
-    from simfl.records.claims import Check, Finding
+    from simfl.comparison.claims import Check, Finding
 
 _VIEW = {"local_transcript": "updates seen with their sender", "global_hidden": "for all clients' data"}
 _RELATION = {"add_or_remove": "one more or less", "replace_one": "one replaced"}

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simfl.comparison.claims import RELATIONS, VIEWS, Check
 from simfl.plots.clients import box_of_server, layout
 from simfl.plots.style import PALETTE, axes_of, style
-from simfl.records.claims import RELATIONS, VIEWS, Check
 from simfl.records.display import scale_time, show_count, show_range
 
 if TYPE_CHECKING:

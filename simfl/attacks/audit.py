@@ -37,12 +37,12 @@ from simfl.attacks.planting import Kind, PlantedScenario
 from simfl.attacks.scorers import ReleaseScorer, ViewScorer
 from simfl.attacks.statistics import AuditVerdict, Profile
 from simfl.attacks.users import UserAudit, UserReport
+from simfl.comparison.claims import Claimed
 from simfl.errors import ConditionError, ScenarioError
 from simfl.privacy import checks
 from simfl.privacy.accounting import epsilon_of
 from simfl.privacy.assumptions import assumptions
 from simfl.privacy.releases import Releases
-from simfl.records.claims import Claimed
 from simfl.scenario import Scenario, load
 from simfl.scenario.privacy import CohortGaussian
 from simfl.tape.executor import choose_device

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simfl.attacks.results import SCORES, Inversion, Membership
+from simfl.comparison.claims import RELATIONS
 from simfl.plots.style import PALETTE, line_of, style
-from simfl.records.claims import RELATIONS
 
 if TYPE_CHECKING:
     import pandas as pd

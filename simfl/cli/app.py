@@ -22,7 +22,6 @@ import typer
 from typer import Option
 
 from simfl import plugins
-from simfl.cli.evaluate import evaluate
 from simfl.cli.list import list_
 from simfl.cli.new import new
 from simfl.cli.resume import resume
@@ -42,7 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _function in (run, resume, validate, list_, new, schema, evaluate):
+for _function in (run, resume, validate, list_, new, schema):
     app.command(_function.__name__.rstrip("_"), cls=Command, help=help_of(_function))(_function)
 
 

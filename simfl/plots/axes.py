@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfl.comparison.claims import RELATIONS
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.plots.style import ROUNDS, percent
 from simfl.records import Run
-from simfl.records.claims import RELATIONS
 from simfl.records.display import SI_UNITS, Y_AXES, Scale, measure_label, scale_bytes, scale_si, scale_time
 from simfl.records.tables import SPENT
 from simfl.scenario.control import METRICS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simfl.comparison.claims import RELATIONS
 from simfl.plots.style import PALETTE, axes_of, line_of, style
 from simfl.records import Run, read
-from simfl.records.claims import RELATIONS
 from simfl.records.display import scale_time
 
 if TYPE_CHECKING:

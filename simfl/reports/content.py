@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from simfl.comparison.claims import Check
 from simfl.comparison.comparing import (
     COARSE,
     FEW,
@@ -34,7 +35,6 @@ from simfl.plots.axes import BOUND, X_AXES
 from simfl.plots.groups import shown_labels
 from simfl.plots.style import LINE_STYLES, color_of, name_of
 from simfl.records import Run
-from simfl.records.claims import Check
 from simfl.records.costs import deciding
 from simfl.records.display import measure_label, show_ending, show_range, show_share, show_time
 from simfl.records.results import clock_of, describe_noise

@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 import numpy as np
 
+from simfl.comparison.claims import MOST_GROUPS, RELATIONS, VIEWS, Check
 from simfl.comparison.comparing import FEW
 from simfl.errors import to_path
 from simfl.records import Run, RunFolder
-from simfl.records.claims import MOST_GROUPS, RELATIONS, VIEWS, Check
 from simfl.records.display import show_bytes, show_count, show_factor, show_number, show_range, show_share, show_time
 from simfl.reports.content import TIMES, Content, Part, axis_labels, describe_run, gather
 from simfl.reports.played import PLAYED

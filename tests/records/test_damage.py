@@ -29,8 +29,8 @@ from simfl.records import Manifest, RunFolder, read, write_models
 from simfl.records.folder import combine_digests, digest_text
 from simfl.reports.page import write_report
 from simfl.reports.trace import write_trace
-from simfl.runs.trained import Trained
 from simfl.scenario import loads
+from simfl.trained.predictions import Trained
 from tests.conftest import write_run
 from tests.helpers import limited
 

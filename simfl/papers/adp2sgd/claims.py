@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 
 from simfl.accounts.check import check_gaussian
+from simfl.comparison.claims import Claimed
 from simfl.errors import ConditionError
 from simfl.papers.adp2sgd.theory import smallest_admissible_epsilon, theorem2
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
-from simfl.records.claims import Claimed
 from simfl.scenario.privacy import MechanismConfig
 
 

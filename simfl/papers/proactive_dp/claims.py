@@ -6,11 +6,11 @@ import functools
 import math
 
 from simfl.accounts.check import check_gaussian
+from simfl.comparison.claims import Claimed
 from simfl.errors import ConditionError
 from simfl.papers.proactive_dp.theorems import claimed_epsilon
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
-from simfl.records.claims import Claimed
 from simfl.scenario.privacy import MechanismConfig
 
 

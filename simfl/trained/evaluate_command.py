@@ -25,7 +25,7 @@ def evaluate(
     Features are as in the files of the run's data set. Transformations fitted on the training data are applied to them.
     """
     from simfl.records import read
-    from simfl.runs.trained import Trained
+    from simfl.trained.predictions import Trained
 
     names = [name.strip() for name in metrics.split(",") if name.strip()]
     results: list[dict[str, Any]] = [

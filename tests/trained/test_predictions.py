@@ -10,8 +10,8 @@ import simfl
 from simfl.errors import DataError, ScenarioError
 from simfl.records.models import digest_parts, write_models
 from simfl.runs.runner import prepare, run
-from simfl.runs.trained import evaluate
 from simfl.scenario import loads
+from simfl.trained.predictions import evaluate
 
 DATA = "{set: digits, classes: [7, 1, 3], normalize: standard}"
 TEXT = """
