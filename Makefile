@@ -81,7 +81,7 @@ build/torch/ready: $(STAMP)
 	@touch $@
 
 test-torch: build/torch/ready
-	build/torch/bin/python -m pytest tests/frameworks/test_pytorch.py tests/data/test_huggingface.py
+	build/torch/bin/python -m pytest tests/frameworks/test_pytorch.py tests/frameworks/test_huggingface.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

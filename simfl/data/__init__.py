@@ -8,7 +8,7 @@ from typing import Any
 
 from simfl import plugins
 from simfl.catalogue import Catalogue
-from simfl.data import cifar, digits, huggingface, idx, leaf, libsvm, npz, svhn, synthetic, table, text
+from simfl.data import cifar, digits, idx, leaf, libsvm, npz, svhn, synthetic, table, text
 from simfl.data.base import Dataset, Loader, check_features
 from simfl.data.partitions import PARTITIONS, Partition, partition
 from simfl.data.transforms import OPTIONS, transform
@@ -18,7 +18,7 @@ from simfl.threads import one_thread
 
 __all__ = ["DATASETS", "PARTITIONS", "Dataset", "Loader", "Partition", "load_dataset", "partition"]
 
-_CORE = (digits, idx, cifar, svhn, libsvm, npz, table, leaf, huggingface, text, synthetic)
+_CORE = (digits, idx, cifar, svhn, libsvm, npz, table, leaf, text, synthetic)
 
 DATASETS: Mapping[str, Loader] = Catalogue(
     lambda: {

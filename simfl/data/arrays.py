@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simfl.data.arrow import ArrowColumns
 from simfl.data.base import Dataset, assembled, check_features, narrowed, scaling_by
 from simfl.data.table import TARGETS, from_frame
 from simfl.data.tokens import sequences
@@ -219,8 +218,8 @@ def _split(given: Any, where: str) -> tuple[Any, Any]:
 
 
 def _has_arrays(table: Any) -> bool:
-    if isinstance(table, ArrowColumns):
-        return table.has_arrays
+    if hasattr(table, "has_arrays"):  # columns of files, which answer for themselves
+        return bool(table.has_arrays)
     features = getattr(table, "features", None)
     kinds = {type(feature).__name__ for feature in features.values()} if isinstance(features, Mapping) else set()
     return not kinds <= {"Value", "ClassLabel"}
@@ -235,13 +234,13 @@ def _arrays_of(table: Any, where: str, target: str | None, owner: str | None) ->
         raise DataError(f"{where}: expected a column {owner!r}, which data.owner names, found {', '.join(columns)}")
     features = [name for name in columns if name not in (labels[0], owner)]
     if len(features) != 1:
-        advice = "name it in data.features" if isinstance(table, ArrowColumns) else "remove the others (remove_columns)"
+        advice = "name it in data.features" if hasattr(table, "array") else "remove the others (remove_columns)"
         raise DataError(
             f"{where}: expected one column of images or lists beside {labels[0]}, found "
             f"{', '.join(features) or 'none'}; {advice}"
         )
     named = {"x": features[0], "y": labels[0], **({} if owner is None else {"owner": owner})}
-    if isinstance(table, ArrowColumns):
+    if hasattr(table, "array"):
         return {key: table.array(column) for key, column in named.items()}
     arrays = table.with_format("numpy")
     return {key: arrays[:][column] for key, column in named.items()}

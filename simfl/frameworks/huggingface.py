@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from simfl.data.arrays import TESTS, from_object
-from simfl.data.arrow import INSTALL, ArrowColumns, read_arrow
 from simfl.data.base import Dataset, Loader
 from simfl.data.files import candidates
 from simfl.data.text import of_owners
 from simfl.errors import DataError, nearest
+from simfl.frameworks.arrow import INSTALL, ArrowColumns, read_arrow
 from simfl.streams import Streams
 
 

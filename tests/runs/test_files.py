@@ -129,6 +129,7 @@ CASES = {
         {"clients": {"count": 4, "speed": {"kind": "trace", "path": "{}", "column": "f"}}},
         "f\n1\n{0}\n".format,
     ),
+    ("Carbon", "path"): ({"costs": {"carbon": {"path": "{}"}}}, "time,grams_per_kwh\n0,{0}00\n".format),
     ("SpeedTrace", "path"): ({"clients": {"count": 4, "trace": {"path": "{}"}}}, "time,factor\n1,{0}\n".format),
     ("Population", "devices"): (
         {"clients": {"count": 4, "devices": "{}"}},
