@@ -97,8 +97,10 @@ class Life:
         if kind == "mapa":
             options = {"stages": [StageRule(0, 1.0, 1.0, 0.4)], **options}
         self.algorithm = make_algorithm(kind, self.world, self.tape, training, self.rows.append, **options)
-        attempt = self.world.network._attempt
-        self.world.network._attempt = lambda message: (self.ends.append(message.target), attempt(message))
+        network = self.world.network
+        begin = "_carry" if network._at_once else "_attempt"
+        attempt = getattr(network, begin)
+        setattr(network, begin, lambda message, *now: (self.ends.append(message.target), attempt(message, *now)))
         self.algorithm.start()
         self.world.clock.run(until)
 

@@ -121,7 +121,7 @@ def test_equal_figures_give_equal_files(make_run, tmp_path, ending):
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"x": "tmie"}, r"plot: x: expected one of time, updates, .*epsilon, found 'tmie'; did you mean 'time'\?"),
+    ({"x": "tmie"}, r"plot: x: expected one of time, updates, .*epsilon, .*found 'tmie'; did you mean 'time'\?"),
     ({"y": "accuracy"}, r"plot: y: expected one of .*test_accuracy.*; did you mean 'test_accuracy'\?"),
     ({"labels": ["a", "b"]}, r"plot: labels: expected 1, one per run, found 2"),
 ])  # fmt: skip

@@ -137,9 +137,9 @@ algorithm: {kind: sync_sgd, exchange: atomic}
 -> algorithm.exchange: expected a key of kind sync_sgd (step_size, optimizer, batch_size, small_clients, sampling,
    gradient_noise, all_reduce), found 'exchange'; remove it, or choose kind adpsgd or a2cid2
 data: {set: digits, path: digits.csv}
--> data.path: expected a key of set digits (partition, classes, class_groups, normalize, pca, pca_center, fit_on,
-   augment, test_fraction), found 'path'; remove it, or choose set mnist, fashion_mnist, emnist, cifar10, cifar100,
-   svhn, libsvm, npz, table, leaf, huggingface, text, quadratic, logistic or linear
+-> data.path: expected a key of set digits (validation, partition, classes, class_groups, normalize, pca, pca_center,
+   fit_on, augment, test_fraction), found 'path'; remove it, or choose set mnist, fashion_mnist, emnist, cifar10,
+   cifar100, svhn, libsvm, npz, table, leaf, huggingface, text, quadratic, logistic or linear
 topology: {kind: rign}
 -> topology.kind: expected ring, complete, bipartite, star, torus, regular, erdos_renyi, watts_strogatz,
    barabasi_albert, exponential, tree, graphml, gml, pajek, edge_list, adjacency_list, one_peer, peer_sampling,

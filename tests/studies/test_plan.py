@@ -165,7 +165,7 @@ def test_overrides_and_seeds_of_the_command_line_apply(plan):
             {"grid": {"algorithm": {"ours": {"kind": "adpsgd"}}}, "baseline": "our"},
             "my study.yaml: baseline: expected a label of this study, found 'our'; did you mean 'ours'?",
         ),
-        ({"compare": {"x": ["tme"]}}, "my study.yaml: compare.x: expected time, updates, epochs, rounds, bytes or eps"),
+        ({"compare": {"x": ["tme"]}}, "my study.yaml: compare.x: expected time, updates, epochs, rounds, bytes, eps"),
         ({"grid": {"links.latency": [1.0] * 400, "links.loss": [0.1] * 400}}, "my study.yaml: grid: expected at most"),
         (
             {"grid": {"seed": [1, 2, 3]}},
@@ -230,7 +230,7 @@ def test_axes_are_named_by_unique_ends_of_their_paths(plan):
 
 def test_the_study_in_the_documentation_is_valid(tmp_path):
     root = Path(__file__).parents[2]
-    (text,) = re.findall(r"```yaml\n(.*?)```", (root / "docs" / "studies.md").read_text(encoding="utf-8"), re.DOTALL)
+    text, *_ = re.findall(r"```yaml\n(.*?)```", (root / "docs" / "studies.md").read_text(encoding="utf-8"), re.DOTALL)
     shutil.copy(root / "scenarios" / "demo" / "adpsgd.yaml", tmp_path)
     (tmp_path / "studies").mkdir()
     (tmp_path / "studies" / "example.yaml").write_text(text)
