@@ -115,9 +115,9 @@ class ADPSGD(OwnUpdates):
                 self.batches.lost(gradient)
                 continue  # the client keeps its last model
             if not self.waits:
-                staleness = self.updates - self._read_at[me]
-                weight = 1.0 if self.unbounded else self.turns.weight(staleness)
-                self.exchange_and_apply(me, gradient, weight, staleness)
+                # no name for the staleness: the frame of each waiting client would keep it
+                weight = 1.0 if self.unbounded else self.turns.weight(self.updates - self._read_at[me])
+                self.exchange_and_apply(me, gradient, weight, self.updates - self._read_at[me])
                 continue
             apply = functools.partial(self.exchange_and_apply, me, gradient)
             del gradient  # a suspended process would keep it, and the model in it, alive
