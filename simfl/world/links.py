@@ -140,9 +140,8 @@ class Carrier(ABC):
     def carry(self, message: Message, now: float) -> None:
         """Begin an attempt to send a message now."""
 
-    @property
     def reach(self) -> Callable[[Message], None]:
-        """Handles a message that has reached the target's end of the link."""
+        """Return what handles a message that has reached the target's end of the link."""
         return self.network.arrive
 
     @abstractmethod
@@ -229,9 +228,8 @@ class Queues(Carrier):
             self._link_free = {link: free for link, free in self._link_free.items() if free > now}
             self._most_links = max(KEPT_LINKS, 2 * len(self._link_free))
 
-    @property
     def reach(self) -> Callable[[Message], None]:
-        """Delivers a message at once, or queues for the target's downlink."""
+        """Return what delivers a message at once, or queues it for the target's downlink."""
         return self._queue if self._values.limited else self.network.arrive
 
     def _queue(self, message: Message) -> None:
@@ -319,7 +317,8 @@ class InOrder:
             if ready.number + 1 == self._sent[link]:  # no message is in flight: numbers start at 0 again
                 del self._sent[link], self._arrived[link]
             if ready.deliver is not None:
-                self._carrier.reach(ready)
+                reach = self._carrier.reach()
+                reach(ready)
 
 
 #: A delivered message: (sent_s, delivered_s, source, target, bytes, resends).
@@ -455,7 +454,7 @@ class Network(Counts):
 
     def _landing(self) -> Callable[[Message], None]:
         """Return what is called with a message at the target's end of the link."""
-        return self.carrier.reach if self._order is None else self._order.land
+        return self.carrier.reach() if self._order is None else self._order.land
 
     def transfers_s(self, pairs: Sequence[tuple[int, int]], size: Integer) -> list[float]:
         """Draw how long simultaneous messages take on an idle network; count them.
