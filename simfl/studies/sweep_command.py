@@ -15,7 +15,6 @@ from simfl.studies.terminal import Jobs, exit_after, sweep_progress
 
 if TYPE_CHECKING:
     from simfl.comparison.sweeps import Sweep
-    from simfl.studies.plan import StudyPlan
 
 
 def sweep(
@@ -49,7 +48,7 @@ def sweep(
 
     plan = load_study(study, overrides or (), seeds)
     if dry_run:
-        _show_plan(plan, survey(plan, out))
+        _show_plan(survey(plan, out))
         return
     with sweep_progress(plan.study.name, quiet) as tell:
         swept = run_sweep(
@@ -60,7 +59,7 @@ def sweep(
             device=device,
             keep_compiled=not compile_anew,
             checkpoint_every=checkpoint_every,
-            surveyed=lambda state: _show_plan(plan, state),
+            surveyed=_show_plan,
             progress=tell,
         )
     for line in tuning_lines(swept.folder):
@@ -75,17 +74,17 @@ def sweep(
     exit_after(swept.runs)
 
 
-def _show_plan(plan: StudyPlan, state: Sweep) -> None:
+def _show_plan(state: Sweep) -> None:
     """Print the number of runs, those already done, and the estimated time."""
     from simfl.records.display import show_about
     from simfl.studies.running import estimate
 
-    sizes = {name: len(labels) for name, labels in plan.axes.items()} | {"seed": len({run.seed for run in plan.runs})}
-    if learning := {run.learning_seed for run in plan.runs} - {None}:
+    sizes = {name: len(labels) for name, labels in state.axes.items()} | {"seed": len({run.seed for run in state.runs})}
+    if learning := {run.learning_seed for run in state.runs} - {None}:
         sizes["learning seed"] = len(learning)
     parts = " x ".join(f"{name} ({size})" for name, size in sizes.items())
     total = len(state.runs)
-    print(f"{plan.study.name}: {total} run{'s' * (total > 1)}: {parts}")
+    print(f"{state.name}: {total} run{'s' * (total > 1)}: {parts}")
     if state.finished:
         print(f"{len(state.finished)} finished before, {total - len(state.finished)} to go")
     if left := [run for run in state.runs if not run.finished]:

@@ -10,6 +10,7 @@ import pytest
 import simfl
 from simfl.comparison.tuning import FILE, tuning_lines
 from simfl.errors import ScenarioError
+from simfl.scenario.syntax import write
 from simfl.studies import tuning, worlds
 from simfl.studies.plan import load_study
 from simfl.studies.tune import Tune
@@ -226,5 +227,9 @@ def test_an_interrupted_tuning_ends_with_the_same_tables(simfl_, tmp_path):
     assert parts.table().equals(whole.table())
     values = {run.changes[STEP] for run in whole.runs}
     assert all(any(f"{value:g}" in line for line in tuning_lines(whole.folder)) for value in values)
+    (tmp_path / "fair.yaml").write_text(write(study))
+    announced = simfl_.printed("sweep", "fair.yaml", "--out", "whole", "--quiet")
+    assert "fair-tuning: 6 runs: algorithm (2) x step_size (3) x seed (1)\n" in announced
+    assert "fair: 4 runs: algorithm (2)" in announced
     shown = simfl_.printed("compare", whole.folder)
     assert "tuned by the largest validation accuracy at the end, on 2 seeds of their own" in shown
