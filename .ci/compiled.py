@@ -111,8 +111,8 @@ class Own(ADPSGD):
 SUITE = (
     "tests/algorithms/test_contract.py", "tests/algorithms/test_adpsgd.py", "tests/algorithms/test_aggregation.py",
     "tests/compression/test_pairs.py", "tests/oracle", "tests/runs/test_checkpoint.py",
-    "tests/studies/test_together.py", "tests/tape/test_recording.py", "tests/world/test_compute.py", "tests/world/test_links.py",
-    "tests/world/test_queueing.py",
+    "tests/studies/test_together.py", "tests/tape/test_recording.py", "tests/world/test_compute.py",
+    "tests/world/test_links.py", "tests/world/test_queueing.py",
     "tests/test_compiled.py::test_frozen_dataclasses_are_copied_pickled_and_replaced",
 )  # fmt: skip
 #: Tests that replace a method of a compiled object or class, which is not possible.
