@@ -10,7 +10,7 @@ from simfl.scenario import loads
 from tests.scenario.broken import ADPSGD, BROKEN
 
 JARGON = re.compile(
-    r"pydantic|input should|validation|value error|type=|union|_tag|<\w+>|traceback|nonetype|str\b|dict\b", re.I
+    r"pydantic|input should|validation(?!,)|value error|type=|union|_tag|<\w+>|traceback|nonetype|str\b|dict\b", re.I
 )
 
 
