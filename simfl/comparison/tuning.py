@@ -26,8 +26,8 @@ def tuning_lines(folder: Path) -> Iterator[str]:
             raise ValueError(f"expected columns {', '.join(_COLUMNS)}")
         names = list(rows[0])
         keys = names[names.index("rule") + 1 : names.index("seeds")]
-        chosen = [row for row in rows if row["verdict"] == "chosen"]
-        if not chosen:
+        best = [row for row in rows if row["verdict"] == "chosen"]
+        if not best:
             raise ValueError("expected a chosen value")
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path}: expected the table of a tuning: {' '.join(str(error).split())[:200]}") from error
@@ -35,8 +35,8 @@ def tuning_lines(folder: Path) -> Iterator[str]:
     def shown(row: dict[str, str]) -> str:
         return ", ".join(f"{key.rsplit('.', 1)[-1]}={row[key]}" for key in keys if row[key])
 
-    yield f"tuned by the {chosen[0]['rule']}, on {chosen[0]['seeds']} seeds of their own ({FILE}):"
-    for row in chosen:
+    yield f"tuned by the {best[0]['rule']}, on {best[0]['seeds']} seeds of their own ({FILE}):"
+    for row in best:
         others = [other for other in rows if other["setting"] == row["setting"] and other is not row]
         close = [shown(other) for other in others if other["verdict"] == "within noise"]
         more = f" and {len(close) - MOST_NAMED} more" if len(close) > MOST_NAMED else ""
