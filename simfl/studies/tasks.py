@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import shutil
 import tempfile
@@ -79,6 +80,7 @@ def start_worker(stop: c_int) -> None:
     from simfl.tape.tuning import tuned_interpreter
 
     _stop = stop
+    atexit.register(_serving.close)  # while the modules that the contexts use are still there
     _serving.enter_context(shared_data())
     _serving.enter_context(one_thread())
     _serving.enter_context(tuned_interpreter())  # once: it counts frozen objects, for 10 to 30 ms

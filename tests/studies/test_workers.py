@@ -37,6 +37,23 @@ def ask(workers, each, function, *arguments):
     return [worker.recv() for worker in each]
 
 
+def test_a_worker_that_python_starts_ends_without_a_word(tmp_path):
+    script = tmp_path / "start.py"
+    script.write_text(
+        "from concurrent.futures import ProcessPoolExecutor\n"
+        "from multiprocessing import get_context\n"
+        "from simfl.studies.tasks import start_worker\n"
+        "if __name__ == '__main__':\n"
+        "    context = get_context('spawn')\n"
+        "    stop = context.Value('i', 0, lock=False)\n"
+        "    with ProcessPoolExecutor(1, context, start_worker, (stop,)) as pool:\n"
+        "        print(pool.submit(abs, -1).result())\n",
+        encoding="utf-8",
+    )
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert (ended.stdout, ended.stderr) == ("1\n", "")
+
+
 def test_workers_see_the_environment_and_the_files_of_the_moment_they_start(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path / "mine"))
