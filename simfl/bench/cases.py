@@ -74,7 +74,7 @@ CASES: dict[str, Case] = {
 
 #: Seconds of a quick measurement: it begins no case that would probably end later.
 QUICK_S = 60.0
-#: The cases of `simfl bench --quick`, which measures a tenth of each. A sweep is one of `simfl.bench.sweeps`.
+#: The cases of `simfl bench --quick`, which measures a part of each. A sweep is one of `simfl.bench.sweeps`.
 QUICK = (
     "digits-softmax-adpsgd",
     "sweep",

@@ -23,7 +23,7 @@ def bench(
             metavar="CASE", help="Names of cases; all by default. peers: other simulators.", show_default=False
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A tenth of up to six cases, while a minute lasts.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Parts of up to six cases, while a minute lasts.")] = False,
     widths: Annotated[
         bool, typer.Option("--widths", help="Each case at several numbers of operations per step, and of workers.")
     ] = False,
@@ -106,7 +106,7 @@ def _peers(device: str | None, json: Path | None) -> None:
 
 def show_bench(results: Sequence[Mapping[str, Any]]) -> None:
     """Print the measurements, beside the device's limits; sweeps in a table above."""
-    from simfl.records.display import NOTHING, show_bytes, show_count
+    from simfl.records.display import NOTHING, show_bytes, show_count, show_time
 
     sweeps = [one for one in results if "settings" in one]
     results = [one for one in results if "settings" not in one]
@@ -120,6 +120,7 @@ def show_bench(results: Sequence[Mapping[str, Any]]) -> None:
         "workers": lambda one: show_count(one["workers"]),
         "device": lambda one: str(one["device"]),
         "updates/s": lambda one: show_count(one["updates_per_s"]),
+        "start": lambda one: show_time(one["start_s"]),
         "of the kernel limit": lambda one: f"{one['kernel_limit_ratio']:.2f}",
         "x per call": lambda one: NOTHING if (ratio := one["per_call_ratio"]) is None else f"{ratio:.2f}",
         "of bare SimPy": lambda one: f"{one['bare_simpy_ratio']:.2f}",

@@ -60,8 +60,8 @@ def kernel_limit(setup: Any, device: Any, quick: bool = False) -> Callable[[], f
         return lambda: compiled(start, (x, y), indices, draws).block_until_ready()
 
     widths: tuple[int, ...] = (1, 4, 8, 16, 32) if device.platform == "cpu" else (8, 32, 128, 512)
-    if quick:
-        widths = widths[2:3]
+    if quick and len(widths) > 4:
+        widths = widths[1:4]
     if model.convolutional and device.platform == "cpu":
         widths = (1,)
     probe = build(1, 8)

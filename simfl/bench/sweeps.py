@@ -2,7 +2,7 @@
 
 `python -m simfl.bench.sweeps CASE DEVICE QUICK` measures one case. In one process, after all programs are compiled, one
 setting runs alone, and all settings run together; both in CPU seconds, in turn. The ratio of a turn is the time of the
-group over that of as many runs alone. Start-up and compilation are in neither.
+group over that of as many runs alone, of the updates after the first tenth. Start-up and compilation are in neither.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ SWEEPS: dict[str, SweepCase] = {
 }
 
 
-def scenarios_of(name: str, quick: bool = False) -> list[Any]:
-    """Return the scenarios of a case, one for each setting."""
+def scenarios_of(name: str, part: int = 1) -> list[Any]:
+    """Return the scenarios of a case, one for each setting, with one of so many parts of its updates."""
     sweep = SWEEPS[name]
-    base = scenario_of(sweep.case, sweep.updates // 10 if quick else sweep.updates, sweep.workers)
+    base = scenario_of(sweep.case, sweep.updates // part, sweep.workers)
     return [base.replace(dict(zip(sweep.grid, values, strict=True))) for values in product(*sweep.grid.values())]
 
 
@@ -56,8 +56,8 @@ def measure(name: str, device: str | None = None, quick: bool = False) -> dict[s
     """Measure one case in this process.
 
     Returns:
-        An object with the keys case, workers, device, settings, alone_s (CPU seconds of one run alone), together_s (of
-        all), ratio (the median of together_s / (settings * alone_s) over turns) and ratios.
+        An object with the keys case, workers, device, settings, alone_s (CPU seconds of nine tenths of a run alone),
+        together_s (of all), ratio (the median of together_s / (settings * alone_s) over turns) and ratios.
     """
     from simfl.assembly.assemble import assemble
     from simfl.assembly.data import shared_data
@@ -68,14 +68,15 @@ def measure(name: str, device: str | None = None, quick: bool = False) -> dict[s
 
     chosen = choose_device(device)
     with shared_data(), tempfile.TemporaryDirectory() as folder:
-        setups = [assemble(scenario) for scenario in scenarios_of(name, quick)]
+        parts = (40, 4) if quick else (10, 1)
+        beginning, setups = ([assemble(scenario) for scenario in scenarios_of(name, part)] for part in parts)
         (numbers,) = groups_of(setups, [None] * len(setups))
         assert len(numbers) == len(setups)
 
-        def alone() -> None:
+        def alone(setups: Sequence[Any]) -> None:
             run(setups[0], out=folder, device=device, progress=False, checkpoint_every=None)
 
-        def together() -> None:
+        def together(setups: Sequence[Any]) -> None:
             group = Group([*setups], chosen)
             try:
                 results = group.run([RunFolder.create(Path(folder), name, None) for _ in setups])
@@ -84,10 +85,11 @@ def measure(name: str, device: str | None = None, quick: bool = False) -> dict[s
             if any(result is None or isinstance(result, Exception) for result in results):
                 raise RunError(f"{name}: {group.refusal or 'a run failed'}")
 
-        alone()  # compiles
+        alone(beginning)  # compiles
+        together(beginning)
         ratios, times = [], []
         for _ in range(1 if quick else REPEATS):
-            alone_s, together_s = _cpu_s(alone), _cpu_s(together)
+            alone_s, together_s = (_cpu_s(work, setups, beginning) for work in (alone, together))
             times.append((alone_s, together_s))
             ratios.append(together_s / (len(setups) * alone_s))
     return {
@@ -102,10 +104,14 @@ def measure(name: str, device: str | None = None, quick: bool = False) -> dict[s
     }
 
 
-def _cpu_s(work: Callable[[], None]) -> float:
-    begin = time.process_time()
-    work()
-    return time.process_time() - begin
+def _cpu_s(work: Callable[[Sequence[Any]], None], whole: Sequence[Any], beginning: Sequence[Any]) -> float:
+    """Return the CPU seconds of whole runs, without those of their beginning."""
+    times = []
+    for setups in (beginning, whole):
+        begin = time.process_time()
+        work(setups)
+        times.append(time.process_time() - begin)
+    return times[1] - times[0]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ def test_every_case_has_one_name():
 
 @pytest.mark.parametrize(("name", "count"), [("sweep", 8), ("sweep-private", 16)])
 def test_settings_of_a_case_have_one_world(name, count):
-    scenarios = sweeps.scenarios_of(name, quick=True)
+    scenarios = sweeps.scenarios_of(name, 10)
     assert len({scenario.digest() for scenario in scenarios}) == count
     assert len({world_key(scenario) for scenario in scenarios}) == 1
     assert scenarios[0].stop.updates == sweeps.SWEEPS[name].updates // 10

@@ -510,6 +510,7 @@ def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
                 "workers": 256,
                 "device": device,
                 "updates_per_s": 12345.6,
+                "start_s": 0.25,
                 "kernel_limit_ratio": 0.5,
                 "compiled": False,
                 "per_call_ratio": None,
@@ -529,7 +530,8 @@ def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
     code, out, err = simfl_("bench", "digits-softmax-adpsgd", "--device", "cpu", "--json", "b.json")
     assert (code, err) == (0, "digits-softmax-adpsgd\n")
     cells = re.split(r" *│ *", out.splitlines()[-1].strip())
-    assert cells == ["digits-softmax-adpsgd", "256", "cpu", "12,346", "0.50", "–", "0.25", "1,000,000", "500 MB"]
+    speeds = ["12,346", "250 ms", "0.50", "–", "0.25", "1,000,000"]
+    assert cells == ["digits-softmax-adpsgd", "256", "cpu", *speeds, "500 MB"]
     assert out.startswith("the world is not compiled: make compiled\n")
     assert json.loads((tmp_path / "b.json").read_text())[0]["updates_per_s"] == 12345.6
     code, out, err = simfl_("bench", "digits-softmax-sync", "digits-softmax-adpsgd")
