@@ -15,31 +15,11 @@ from numpy.typing import NDArray
 from simfl.assembly.kinds.base import Kind
 from simfl.assembly.setup import Setup, check_planned
 from simfl.errors import ConditionError, ScenarioError
-from simfl.papers.async_fl.config import (
-    AsyncFl,
-    ConstantSize,
-    Lemma1Size,
-    OverLogSize,
-    PolynomialSize,
-    RoundsAhead,
-    ShiftedPowerSize,
-    Theorem5Size,
-    WithinDelay,
-    WithinOwnDelay,
-)
+from simfl.papers.async_fl import config as sections
+from simfl.papers.async_fl import sizes as sequences
+from simfl.papers.async_fl.config import AsyncFl, Lemma1Size, OverLogSize, RoundsAhead, Theorem5Size, WithinDelay
 from simfl.papers.async_fl.round_sizes import DelayGate, Gate, RoundsGate, RoundSizes, check_gate, check_size
-from simfl.papers.async_fl.sizes import (
-    AbstractSizes,
-    ConstantSizes,
-    DelaySizes,
-    OverLogSizes,
-    PolynomialSizes,
-    ShiftedPowerSizes,
-    StagedSizes,
-    StronglyConvexRecipe,
-    constant_growth,
-    log_growth,
-)
+from simfl.papers.async_fl.sizes import AbstractSizes, ConstantSizes, DelaySizes, StronglyConvexRecipe, log_growth
 from simfl.privacy.calibration import releases_within
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
@@ -60,7 +40,7 @@ MOST_PLANNED = 100_000
 def sequence_of(scenario: Scenario) -> AbstractSizes:
     """Return the s_i of all stages, for all clients together or for each client."""
     stages, first = _config(scenario).stages, _first_stage(scenario)
-    return StagedSizes(first, tuple((one.begin, one.size) for one in stages)) if stages else first
+    return sequences.StagedSizes(first, tuple((one.begin, one.size) for one in stages)) if stages else first
 
 
 def _first_stage(scenario: Scenario) -> AbstractSizes:
@@ -73,16 +53,16 @@ def _first_stage(scenario: Scenario) -> AbstractSizes:
     match sizes:
         case None:
             return ConstantSizes(_config(scenario).batch_size)
-        case ConstantSize():
+        case sections.ConstantSize():
             return ConstantSizes(sizes.value)
-        case PolynomialSize():
-            return PolynomialSizes(sizes.a, sizes.power, sizes.b, sizes.start)
+        case sections.PolynomialSize():
+            return sequences.PolynomialSizes(sizes.a, sizes.power, sizes.b, sizes.start)
         case OverLogSize():
-            return OverLogSizes(sizes.a, sizes.b, sizes.start)
-        case ShiftedPowerSize():
-            return ShiftedPowerSizes(sizes.slope, sizes.shift, sizes.power)
+            return sequences.OverLogSizes(sizes.a, sizes.b, sizes.start)
+        case sections.ShiftedPowerSize():
+            return sequences.ShiftedPowerSizes(sizes.slope, sizes.shift, sizes.power)
         case Lemma1Size():
-            growth = constant_growth if sizes.growth == "constant" else log_growth
+            growth = sequences.constant_growth if sizes.growth == "constant" else log_growth
             return DelaySizes(sizes.g, growth, sizes.shift, sizes.ahead)
         case Theorem5Size():
             return recipe_of(scenario).sizes
@@ -127,7 +107,7 @@ def gate_of(scenario: Scenario) -> Gate:
             return RoundsGate(gate.ahead)
         case WithinDelay():
             return DelayGate(lambda t: gate.offset + gate.scale * float(t**gate.power))
-        case WithinOwnDelay():  # the schema requires sizes that have a delay
+        case sections.WithinOwnDelay():  # the schema requires sizes that have a delay
             return DelayGate(cast(DelaySizes, sequence_of(scenario)).delay)
 
 

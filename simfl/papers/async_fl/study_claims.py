@@ -10,67 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from simfl.accounts.plans import noise_multiplier_for
 from simfl.comparison.comparing import median_of
+from simfl.papers.async_fl import study_runs as plan
 from simfl.papers.async_fl.privacy import GrowthSetting
 from simfl.papers.async_fl.selection import aggregated_noise, epsilon_of_sizes, select_parameters
 from simfl.papers.async_fl.sizes import OverLogSizes, PolynomialSizes
-from simfl.papers.async_fl.study_runs import (
-    ALIKE,
-    AS_MANY,
-    BIASED,
-    BIASED_DATA,
-    CONSTANT,
-    CONSTANT_STEPS,
-    COVTYPE,
-    COVTYPE_PLAIN,
-    DIMINISHING_1,
-    DIMINISHING_2,
-    EVEN,
-    FIRST,
-    FIXED,
-    FROM_SMALL,
-    GROWING,
-    GROWING_CONSTANT_STEPS,
-    GROWN,
-    LARGE_FIXED,
-    LENET5,
-    LINEAR,
-    LISTING,
-    MEAN,
-    NETWORK,
-    OVER_LOG,
-    PER_GRADIENT,
-    PER_ROUND,
-    PER_ROUND_LARGE,
-    PHISHING,
-    PHISHING_PLAIN,
-    PLAIN,
-    POWERS,
-    PRIVATE,
-    PROBLEMS,
-    ROOT,
-    SIGMAS,
-    SIXTEEN,
-    SMALL_STEPS,
-    STEEP,
-    STEPS,
-    STRONGLY,
-    SUM,
-    TABLE3,
-    TABLE3_ROUNDS,
-    TWO,
-    UNEVEN,
-    W8A_PLAIN,
-    W8A_STRONGLY,
-    WITH,
-    WITHOUT,
-    Setting,
-)
+from simfl.papers.async_fl.study_runs import BIASED, CONSTANT, GROWING, GROWN, LENET5, MEAN, PRIVATE, STEPS, SUM, WITH
 from simfl.privacy.accounting import Accountant
 from simfl.privacy.calibration import least_noise
 from simfl.reproduction.evidence import Part, Reading, above, below, exactly, show, typical, within
 from simfl.reproduction.papers import Cell, Number, Runs, Section, mean
 
-LITTLE = {**dict.fromkeys(PROBLEMS, 3.0), LENET5: 10.0}
+LITTLE = {**dict.fromkeys(plan.PROBLEMS, 3.0), LENET5: 10.0}
 """Points that sizes of 500 and 700 may lose: up to 1.5 in the paper in convex problems, 7.7 with LeNet-5."""
 COLLAPSE = 5.0
 """Points that a size of 1000 must lose: 5.8 to 23.9 in the paper."""
@@ -89,30 +39,30 @@ ALIKE_BIASED, GOOD_BIASED = 2.0, 5.0
 def round_numbers(runs: Runs) -> Iterator[Number]:
     """Yield the rounds of Table 3, and of Figure 3's sizes."""
     part = "Rounds (Table 3): s of each of five clients, 20,000 gradients of all"
-    for size, paper in TABLE3_ROUNDS.items():
-        if runs.has(CONSTANT, cell := (STRONGLY, *LISTING, size)):
+    for size, paper in plan.TABLE3_ROUNDS.items():
+        if runs.has(CONSTANT, cell := (plan.STRONGLY, *plan.LISTING, size)):
             yield Number(part, "rounds", CONSTANT.label(size), (runs.rounds(CONSTANT, cell),), paper, 0)
     part = "Rounds of the sizes of Figure 3: s_i of all clients together, 20,000 gradients"
-    for sequence in runs.cells(GROWING, STRONGLY, STEEP, *LISTING):
+    for sequence in runs.cells(GROWING, plan.STRONGLY, plan.STEEP, *plan.LISTING):
         yield Number(part, "rounds", sequence[-1], (runs.rounds(GROWING, sequence),), None, 0)
 
 
 def size_numbers(runs: Runs) -> Iterator[Number]:
     """Yield the accuracies of Table 3 beside the listing's and nearest settings."""
     part = "Table 3: constant sizes of each client, step size 0.0025"
-    for problem in PROBLEMS:
+    for problem in plan.PROBLEMS:
         rows = {
             start[1:]: runs.accuracies(CONSTANT, *start)
             for start in dict.fromkeys(cell[:-1] for cell in runs.cells(CONSTANT, problem))
         }
-        papers = TABLE3[problem]
+        papers = plan.TABLE3[problem]
         far = {setting: _distance(row, papers) for setting, row in rows.items() if row.keys() == papers.keys()}
         nearest = min((setting for setting in far if math.isfinite(far[setting])), key=far.__getitem__, default=None)
         for setting, row in rows.items():
             named = " (nearest to the paper, chosen after the result was seen)" * (setting == nearest)
             label = CONSTANT.label(problem, *setting) + named
             for size, values in row.items():
-                paper = papers[size] if setting in (LISTING, nearest) else None
+                paper = papers[size] if setting in (plan.LISTING, nearest) else None
                 yield Number(part, label, CONSTANT.label(size), values, paper, unit="test accuracy, %")
 
 
@@ -138,8 +88,8 @@ def step_numbers(runs: Runs) -> Iterator[Number]:
     """Yield rounds and accuracies of Figures 6 and 9."""
     part = "Figures 6 and 9: step sizes and sample sizes, phishing"
     for cell in runs.cells(STEPS):
-        growing = cell[-1] in (DIMINISHING_1, DIMINISHING_2)
-        row, paper = STEPS.label(*cell), 20 if cell[-1] in CONSTANT_STEPS else 9 if growing else None
+        growing = cell[-1] in (plan.DIMINISHING_1, plan.DIMINISHING_2)
+        row, paper = STEPS.label(*cell), 20 if cell[-1] in plan.CONSTANT_STEPS else 9 if growing else None
         yield Number(part, row, "rounds", (runs.rounds(STEPS, cell),), paper, 0)
         yield Number(part, row, "test accuracy, %", runs.accuracy(STEPS, cell))
 
@@ -163,7 +113,7 @@ def biased_numbers(runs: Runs) -> Iterator[Number]:
     """Yield accuracies with biased and unbiased data."""
     for case, difference in _bias(runs).items():
         row = BIASED.label(*case)
-        for name in BIASED_DATA:
+        for name in plan.BIASED_DATA:
             yield Number(str(BIASED), row, f"{name}, %", runs.accuracy(BIASED, (*case, name)))
         yield Number(str(BIASED), row, "difference, points", difference)
 
@@ -171,7 +121,7 @@ def biased_numbers(runs: Runs) -> Iterator[Number]:
 def _bias(runs: Runs) -> dict[Cell, tuple[float, ...]]:
     """Return the lead of biased data in points, by problem, data, aggregation."""
     cases = [cell[:-1] for cell in runs.cells(BIASED) if cell[-1] == "biased"]
-    pairs = {case: [(*case, name) for name in BIASED_DATA] for case in cases}
+    pairs = {case: [(*case, name) for name in plan.BIASED_DATA] for case in cases}
     return {case: runs.ahead(BIASED, *pair) for case, pair in pairs.items() if runs.has(BIASED, *pair)}
 
 
@@ -214,7 +164,7 @@ def aggregated() -> dict[str, float]:
         return epsilon_of_sizes(sizes, examples, sigma, delta, accountant=accountant)
 
     noise = {GROWN: aggregated_noise(least_noise(epsilon, 1.0, "renyi"), len(sizes))}
-    for name, size in ((SIXTEEN, 16), (AS_MANY, 137)):
+    for name, size in ((plan.SIXTEEN, 16), (plan.AS_MANY, 137)):
         rounds = math.ceil(gradients / size)
         sigma = noise_multiplier_for(1.0, delta, steps=rounds, sampling_rate=size / examples, accountant="renyi")
         noise[name] = aggregated_noise(sigma, rounds)
@@ -231,9 +181,9 @@ def _reading(choices: dict[str, str], setting: Sequence[str], *parts: Part, own:
     are the sum of its listing, and the intercept of its equation 32, with identical clients; `own` says whether the
     other choices are the nearest, too.
     """
-    keys = {SUM: "aggregation", MEAN: "aggregation", EVEN: "speeds", UNEVEN: "speeds", WITH: "intercept"}
+    keys = {SUM: "aggregation", MEAN: "aggregation", plan.EVEN: "speeds", plan.UNEVEN: "speeds", WITH: "intercept"}
     shared = {keys.get(choice, "intercept"): choice.split()[0] for choice in setting}
-    afterwards = UNEVEN in setting or WITHOUT in setting
+    afterwards = plan.UNEVEN in setting or plan.WITHOUT in setting
     return Reading({**choices, **shared}, parts, afterwards, own=own and not afterwards and MEAN not in setting)
 
 
@@ -273,11 +223,13 @@ def _saves_rounds(
 SMALL, LARGE = "sizes of 50", "large constant sizes"
 
 
-def _saving(runs: Runs, kind: str, strongly: str = STRONGLY, plain: str = PLAIN) -> Iterator[Reading]:
+def _saving(runs: Runs, kind: str, strongly: str = plan.STRONGLY, plain: str = plan.PLAIN) -> Iterator[Reading]:
     """Judge whether growing sizes save rounds in both problems of a data set."""
     for setting in dict.fromkeys(cell[2:5] for cell in runs.cells(GROWING, strongly)):
-        for rule, (against, sizes) in itertools.product((ROOT, STEEP), {SMALL: (FIRST,), LARGE: LARGE_FIXED}.items()):
-            starts = (strongly, STEEP, *setting), (plain, rule, *setting)
+        for rule, (against, sizes) in itertools.product(
+            (plan.ROOT, plan.STEEP), {SMALL: (plan.FIRST,), LARGE: plan.LARGE_FIXED}.items()
+        ):
+            starts = (strongly, plan.STEEP, *setting), (plain, rule, *setting)
             pairs = [((*start, kind), (*start, size)) for start in starts for size in sizes]
             if runs.has(GROWING, *itertools.chain.from_iterable(pairs)):
                 parts = [
@@ -285,13 +237,13 @@ def _saving(runs: Runs, kind: str, strongly: str = STRONGLY, plain: str = PLAIN)
                     for grown, other in pairs
                 ]
                 choices = {"against": against, "steps, plain convex": rule}
-                yield _reading(choices, setting, *parts, own=(rule, against) == (ROOT, SMALL))
+                yield _reading(choices, setting, *parts, own=(rule, against) == (plan.ROOT, SMALL))
 
 
 #: The same for sizes of 50 i, also on covtype, and for sizes of order i/ln i.
-fewer_rounds = functools.partial(_saving, kind=LINEAR)
-fewer_on_covtype = functools.partial(_saving, kind=LINEAR, strongly=COVTYPE, plain=COVTYPE_PLAIN)
-over_log = functools.partial(_saving, kind=OVER_LOG)
+fewer_rounds = functools.partial(_saving, kind=plan.LINEAR)
+fewer_on_covtype = functools.partial(_saving, kind=plan.LINEAR, strongly=plan.COVTYPE, plain=plan.COVTYPE_PLAIN)
+over_log = functools.partial(_saving, kind=plan.OVER_LOG)
 
 
 def network(runs: Runs) -> Iterator[Reading]:
@@ -299,16 +251,16 @@ def network(runs: Runs) -> Iterator[Reading]:
 
     Falling steps start from the better of two first steps, constant ones are the best of a grid.
     """
-    others = {"constant steps and sizes": FIXED, SMALL: FIRST, LARGE: LARGE_FIXED[1]}
+    others = {"constant steps and sizes": plan.FIXED, SMALL: plan.FIRST, LARGE: plan.LARGE_FIXED[1]}
     for way, (against, kind) in itertools.product((SUM, MEAN), others.items()):
         cells = [cell for cell in runs.cells(GROWING, LENET5) if cell[2] == way]
-        grown, fixed = ([cell for cell in cells if cell[-1] == size] for size in (LINEAR, kind))
+        grown, fixed = ([cell for cell in cells if cell[-1] == size] for size in (plan.LINEAR, kind))
         if grown and fixed:
             best, other = best_cell(runs, GROWING, grown), best_cell(runs, GROWING, fixed)
             what = f"sizes of {kind}, steps {other[1]} ({show(runs.accuracy(GROWING, other), 1)} %)"
             about = f"steps {best[1]}: "
             part = _saves_rounds(runs, GROWING, best, other, what, about, EQUAL_NETWORK)
-            yield _reading({"against": against}, (way,), part, own=kind == FIXED)
+            yield _reading({"against": against}, (way,), part, own=kind == plan.FIXED)
 
 
 def best_cell(runs: Runs, section: Section, cells: Sequence[Cell]) -> Cell:
@@ -318,21 +270,23 @@ def best_cell(runs: Runs, section: Section, cells: Sequence[Cell]) -> Cell:
 
 def _fewest(runs: Runs, kind: str) -> Iterator[Reading]:
     """Judge whether a kind of sizes has fewer rounds than every smaller power of i."""
-    counts = {name: PolynomialSizes(50, c=power).rounds_for(20_000) for name, power in POWERS.items()}
-    counts[OVER_LOG] = OverLogSizes(50).rounds_for(20_000)
-    formulas = {**counts, **{size: math.ceil(20_000 / int(size)) for size in LARGE_FIXED}}
-    measured = {cell[-1]: runs.rounds(GROWING, cell) for cell in runs.cells(GROWING, STRONGLY, STEEP, *LISTING)}
+    counts = {name: PolynomialSizes(50, c=power).rounds_for(20_000) for name, power in plan.POWERS.items()}
+    counts[plan.OVER_LOG] = OverLogSizes(50).rounds_for(20_000)
+    formulas = {**counts, **{size: math.ceil(20_000 / int(size)) for size in plan.LARGE_FIXED}}
+    measured = {
+        cell[-1]: runs.rounds(GROWING, cell) for cell in runs.cells(GROWING, plan.STRONGLY, plan.STEEP, *plan.LISTING)
+    }
     agree = all(formulas[name] == rounds for name, rounds in measured.items())
     parts = [
         exactly(counts[kind] < counts[name], f"{counts[kind]} rounds against {counts[name]} of {name}")
-        for name, power in POWERS.items()
+        for name, power in plan.POWERS.items()
         if power < 1
     ]
     yield Reading({}, (*parts, exactly(agree, "runs agree with the formulas")), own=True)
 
 
-rounds_of_linear = functools.partial(_fewest, kind=LINEAR)
-rounds_of_over_log = functools.partial(_fewest, kind=OVER_LOG)
+rounds_of_linear = functools.partial(_fewest, kind=plan.LINEAR)
+rounds_of_over_log = functools.partial(_fewest, kind=plan.OVER_LOG)
 
 
 SIXTEEN_SMALL, SIXTEEN_SAME = "a constant 16, steps of 0.01 and 0.001", "a constant 16, the same steps"
@@ -341,11 +295,11 @@ EQUAL_ROUNDS = "a constant size of as many rounds"
 
 def better_with_privacy(runs: Runs) -> Iterator[Reading]:
     """Judge whether growing sizes are more accurate than constant ones on w8a."""
-    tables = {SIXTEEN_SMALL: tuple(SMALL_STEPS), SIXTEEN_SAME: (SIXTEEN,), EQUAL_ROUNDS: (AS_MANY,)}
-    for (against, roles), sigma in itertools.product(tables.items(), SIGMAS):
-        others = [role + SIGMAS[sigma] for role in roles]
-        for aggregation, intercept in itertools.product((SUM, MEAN), (WITH, WITHOUT)):
-            starts = [(task, aggregation, EVEN, intercept) for task in (W8A_STRONGLY, W8A_PLAIN)]
+    tables = {SIXTEEN_SMALL: tuple(plan.SMALL_STEPS), SIXTEEN_SAME: (plan.SIXTEEN,), EQUAL_ROUNDS: (plan.AS_MANY,)}
+    for (against, roles), sigma in itertools.product(tables.items(), plan.SIGMAS):
+        others = [role + plan.SIGMAS[sigma] for role in roles]
+        for aggregation, intercept in itertools.product((SUM, MEAN), (WITH, plan.WITHOUT)):
+            starts = [(task, aggregation, plan.EVEN, intercept) for task in (plan.W8A_STRONGLY, plan.W8A_PLAIN)]
             parts = [part for start in starts for part in _leads(runs, start, GROWN, others)]
             own = (against, sigma) == (SIXTEEN_SMALL, "8")
             if parts:
@@ -357,10 +311,10 @@ def network_with_privacy(runs: Runs) -> Iterator[Reading]:
 
     Growing sizes start from the better of two first steps.
     """
-    tables = {SIXTEEN_SMALL: list(SMALL_STEPS), EQUAL_ROUNDS: [AS_MANY]}
+    tables = {SIXTEEN_SMALL: list(plan.SMALL_STEPS), EQUAL_ROUNDS: [plan.AS_MANY]}
     for way, (against, roles) in itertools.product((SUM, MEAN), tables.items()):
-        start = (LENET5, way, EVEN, WITH)
-        grown = [cell for role in (GROWN, FROM_SMALL) if runs.has(PRIVATE, cell := (*start, role))]
+        start = (LENET5, way, plan.EVEN, WITH)
+        grown = [cell for role in (GROWN, plan.FROM_SMALL) if runs.has(PRIVATE, cell := (*start, role))]
         if grown and (parts := _leads(runs, start, best_cell(runs, PRIVATE, grown)[-1], roles)):
             yield _reading({"against": against}, (way,), *parts, own=against == SIXTEEN_SMALL)
 
@@ -376,7 +330,7 @@ def _leads(runs: Runs, start: Cell, grown: str, roles: Sequence[str]) -> list[Pa
     about = f"{start[0]}" + f", {grown}" * (grown != GROWN)
     parts = []
     for role in roles:
-        against = f"a constant {ALIKE[start[0]]}" if role == AS_MANY else role
+        against = f"a constant {plan.ALIKE[start[0]]}" if role == plan.AS_MANY else role
         text = f"{about}: {{lead}} points against {against} (bar: above 0)"
         parts += runs.leads(PRIVATE, (*start, grown), (*start, role), text, 0.0, BETTER, judge=_above_typically)
     return parts
@@ -384,7 +338,7 @@ def _leads(runs: Runs, start: Cell, grown: str, roles: Sequence[str]) -> list[Pa
 
 def certified(runs: Runs) -> Iterator[Reading]:
     """Judge whether an accountant certifies the epsilon that the paper claims."""
-    cells = [(problem, *LISTING, GROWN) for problem in (W8A_STRONGLY, W8A_PLAIN)]
+    cells = [(problem, *plan.LISTING, GROWN) for problem in (plan.W8A_STRONGLY, plan.W8A_PLAIN)]
     epsilons = {cell[0]: mean(runs.epsilon(PRIVATE, cell)) for cell in cells if runs.has(PRIVATE, cell)}
     said = ", ".join(f"{problem}: {epsilon:.3f}" for problem, epsilon in epsilons.items())
     if epsilons:
@@ -395,20 +349,20 @@ def certified(runs: Runs) -> Iterator[Reading]:
 def less_noise(runs: Runs) -> Iterator[Reading]:
     """Judge whether growing sizes aggregate less noise at the same epsilon."""
     noise = aggregated()
-    for role, size in ((SIXTEEN, "16, the paper's"), (AS_MANY, "137, of as many rounds")):
+    for role, size in ((plan.SIXTEEN, "16, the paper's"), (plan.AS_MANY, "137, of as many rounds")):
         text = f"√T σ at a certified (1, 5.5e-8): {noise[GROWN]:.1f} growing, {noise[role]:.1f} constant"
-        printed = " (the paper, by its theorem: 112 and 229)" * (role == SIXTEEN)
+        printed = " (the paper, by its theorem: 112 and 229)" * (role == plan.SIXTEEN)
         part = exactly(noise[GROWN] < noise[role], text + printed)
-        yield Reading({"constant size": size}, (part,), own=role == SIXTEEN)
+        yield Reading({"constant size": size}, (part,), own=role == plan.SIXTEEN)
 
 
-def _table3(runs: Runs) -> Iterator[tuple[Setting, dict[str, Mapping[int, tuple[float, ...]]]]]:
+def _table3(runs: Runs) -> Iterator[tuple[plan.Setting, dict[str, Mapping[int, tuple[float, ...]]]]]:
     """Yield settings with the accuracies of every problem, by size.
 
     LeNet-5 has no choice of an intercept, so its runs stand for both.
     """
-    for setting in dict.fromkeys(cell[1:4] for cell in runs.cells(CONSTANT, STRONGLY)):
-        starts = {STRONGLY: setting, PLAIN: setting, LENET5: (*setting[:2], WITH)}
+    for setting in dict.fromkeys(cell[1:4] for cell in runs.cells(CONSTANT, plan.STRONGLY)):
+        starts = {plan.STRONGLY: setting, plan.PLAIN: setting, LENET5: (*setting[:2], WITH)}
         rows = {problem: runs.accuracies(CONSTANT, problem, *start) for problem, start in starts.items()}
         yield setting, {problem: row for problem, row in rows.items() if row}
 
@@ -433,7 +387,7 @@ def collapse(runs: Runs) -> Iterator[Reading]:
         parts = []
         for problem, row in rows.items():
             lost = _apart(row[100], row[1000])
-            paper = TABLE3[problem][100] - TABLE3[problem][1000]
+            paper = plan.TABLE3[problem][100] - plan.TABLE3[problem][1000]
             text = f"{problem}: {show(lost, 1)} points less than s = 100, {paper:.1f} in the paper (bar: {COLLAPSE:g})"
             parts.append(above(lost, COLLAPSE, text))
         yield _reading({}, setting, *parts)
@@ -446,7 +400,7 @@ def little_lost(runs: Runs) -> Iterator[Reading]:
         for (problem, row), size in itertools.product(rows.items(), (500, 700)):
             if size in row:
                 bar, ahead = LITTLE[problem], _apart(row[size], row[100])
-                paper = TABLE3[problem][size] - TABLE3[problem][100]
+                paper = plan.TABLE3[problem][size] - plan.TABLE3[problem][100]
                 what = f"points against s = 100, {paper:.1f} in the paper (bar: -{bar:g})"
                 parts.append(_typically(ahead, -bar, what, about=f"{problem}, s = {size}: "))
         yield _reading({}, setting, *parts)
@@ -458,15 +412,15 @@ def _apart(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
     return typical([first - second for first, second in pairs])
 
 
-def _phishing(runs: Runs) -> Iterator[tuple[Setting, dict[str, Cell]]]:
+def _phishing(runs: Runs) -> Iterator[tuple[plan.Setting, dict[str, Cell]]]:
     """Yield settings with the best falling steps for every problem.
 
     Falling steps start from the best of a grid, as constant ones are the best of a grid.
     """
-    for setting in dict.fromkeys(cell[1:4] for cell in runs.cells(STEPS, PHISHING)):
-        starts = {problem: (problem, *setting) for problem in (PHISHING, PHISHING_PLAIN)}
-        cells = {problem: cells_of(runs, start, PER_ROUND.values()) for problem, start in starts.items()}
-        if cells[PHISHING]:
+    for setting in dict.fromkeys(cell[1:4] for cell in runs.cells(STEPS, plan.PHISHING)):
+        starts = {problem: (problem, *setting) for problem in (plan.PHISHING, plan.PHISHING_PLAIN)}
+        cells = {problem: cells_of(runs, start, plan.PER_ROUND.values()) for problem, start in starts.items()}
+        if cells[plan.PHISHING]:
             yield setting, {problem: best_cell(runs, STEPS, some) for problem, some in cells.items() if some}
 
 
@@ -477,7 +431,7 @@ def cells_of(runs: Runs, start: Cell, cases: Iterable[str]) -> list[Cell]:
 
 def falling_steps(runs: Runs) -> Iterator[Reading]:
     """Judge whether falling steps, growing sizes are no worse in fewer rounds."""
-    tables = {"constant steps and sizes": CONSTANT_STEPS, LARGE: PER_ROUND_LARGE.values()}
+    tables = {"constant steps and sizes": plan.CONSTANT_STEPS, LARGE: plan.PER_ROUND_LARGE.values()}
     for (setting, best), (against, cases) in itertools.product(_phishing(runs), tables.items()):
         parts = []
         for grown in best.values():
@@ -490,7 +444,7 @@ def falling_steps(runs: Runs) -> Iterator[Reading]:
 
 def _named(runs: Runs, grown: Cell) -> str:
     """Return a problem with its best falling steps, and the paper's if worse."""
-    papers = (*grown[:-1], DIMINISHING_2)
+    papers = (*grown[:-1], plan.DIMINISHING_2)
     said = f"{grown[0]}, {grown[-1].removesuffix(', growing')}"
     if runs.has(STEPS, papers) and _median(runs.accuracy(STEPS, grown)) > _median(runs.accuracy(STEPS, papers)) + EQUAL:
         said += f" (from the paper's 0.1: {show(runs.accuracy(STEPS, papers), 1)} %)"
@@ -500,8 +454,8 @@ def _named(runs: Runs, grown: Cell) -> str:
 def tuned_steps(runs: Runs) -> Iterator[Reading]:
     """Judge whether falling steps equal the best constant step, growing sizes."""
     for setting, best in _phishing(runs):
-        grown = best[PHISHING]
-        if cells := cells_of(runs, grown[:-1], GROWING_CONSTANT_STEPS):
+        grown = best[plan.PHISHING]
+        if cells := cells_of(runs, grown[:-1], plan.GROWING_CONSTANT_STEPS):
             other = best_cell(runs, STEPS, cells)
             what = f"{other[-1]} ({show(runs.accuracy(STEPS, other), 1)} %)"
             part = _no_worse(runs.ahead(STEPS, grown, other), what, about=f"{_named(runs, grown)}: ")
@@ -511,8 +465,8 @@ def tuned_steps(runs: Runs) -> Iterator[Reading]:
 def tuned_alone(runs: Runs) -> Iterator[Reading]:
     """Judge whether the best constant step equals falling ones; the worst not."""
     for setting, grown in _phishing(runs):
-        if cells := cells_of(runs, grown[PHISHING][:-1], GROWING_CONSTANT_STEPS):
-            falling = runs.accuracy(STEPS, grown[PHISHING])
+        if cells := cells_of(runs, grown[plan.PHISHING][:-1], plan.GROWING_CONSTANT_STEPS):
+            falling = runs.accuracy(STEPS, grown[plan.PHISHING])
             ordered = sorted(cells, key=lambda cell: _median(runs.accuracy(STEPS, cell)))
             missed, reached = (_apart(runs.accuracy(STEPS, cell), falling) for cell in (ordered[0], ordered[-1]))
             parts = (
@@ -524,7 +478,7 @@ def tuned_alone(runs: Runs) -> Iterator[Reading]:
 
 def steps_alike(runs: Runs) -> Iterator[Reading]:
     """Judge whether steps that fall by gradients and by rounds are alike."""
-    by_gradients = dict(zip(PER_ROUND.values(), PER_GRADIENT.values(), strict=True))
+    by_gradients = dict(zip(plan.PER_ROUND.values(), plan.PER_GRADIENT.values(), strict=True))
     for setting, best in _phishing(runs):
         parts = []
         for problem, grown in best.items():
@@ -539,17 +493,17 @@ def steps_alike(runs: Runs) -> Iterator[Reading]:
 def insensitive(runs: Runs) -> Iterator[Reading]:
     """Judge whether biased data make no difference to both convex problems."""
     differences = _bias(runs)
-    for data, way in dict.fromkeys(case[1:] for case in differences if case[0] != NETWORK):
+    for data, way in dict.fromkeys(case[1:] for case in differences if case[0] != plan.NETWORK):
         parts = []
         for (task, *others), difference in differences.items():
-            if task != NETWORK and others == [data, way]:
+            if task != plan.NETWORK and others == [data, way]:
                 text = f"{task}: {show(difference, 1, True)} points with biased data (bar: {ALIKE_BIASED:g} either way)"
                 parts.append(within(difference, ALIKE_BIASED, text))
-        yield _reading({"data": data}, (way,), *parts, own=data == TWO)
+        yield _reading({"data": data}, (way,), *parts, own=data == plan.TWO)
 
 
 def network_insensitive(runs: Runs) -> Iterator[Reading]:
     """Judge whether LeNet-5 still learns well from biased data."""
     for (task, _, aggregation), difference in _bias(runs).items():
-        if task == NETWORK:
+        if task == plan.NETWORK:
             yield _reading({}, (aggregation,), _no_worse(difference, "unbiased data", GOOD_BIASED))

@@ -11,22 +11,10 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from simfl.papers.asynchrony import tuning
 from simfl.papers.asynchrony.algorithms import BY_NAME, PLAIN
 from simfl.papers.asynchrony.drawing import draw_curves, draw_times
-from simfl.papers.asynchrony.tuning import (
-    FINAL,
-    TARGET,
-    WORLDS,
-    border,
-    cost,
-    costs,
-    experiments,
-    later,
-    own_time,
-    ranks,
-    step_of,
-    tuned,
-)
+from simfl.papers.asynchrony.tuning import FINAL, TARGET, WORLDS, cost, costs, later, own_time, ranks, step_of, tuned
 from simfl.plots.style import NAMES
 from simfl.reproduction.evidence import Part, Reading, above, log_ratio, show, show_ratio
 from simfl.reproduction.papers import Number, Paper, PaperClaim, Runs
@@ -76,7 +64,7 @@ def other_numbers(runs: Runs) -> Iterator[Number]:
             yield Number(part, _row(name), world, (step_of(entry, tuned(runs, world, entry)),), digits=5)
     for name in rows(runs):
         for world in _worlds(runs, name):
-            if border(runs, world, BY_NAME[name]):
+            if tuning.border(runs, world, BY_NAME[name]):
                 values = (step_of(BY_NAME[name], tuned(runs, world, BY_NAME[name])),)
                 yield Number("Step sizes at the border of their grid", _row(name), world, values, digits=5)
 
@@ -200,7 +188,7 @@ PAPER = Paper(
     title="Asynchrony: time to accuracy in four worlds",
     page="asynchrony.md",
     minutes=(1, 35),
-    experiments=experiments,
+    experiments=tuning.experiments,
     later=later,
     numbers=(time_numbers, other_numbers),
     shown=(TABLE, RANKS),

@@ -11,46 +11,9 @@ import numpy as np
 
 from simfl.comparison.comparing import median_of
 from simfl.errors import DataError
+from simfl.papers.mapa import study_runs as plan
 from simfl.papers.mapa.printed import LaplaceL2RadiusOnly
-from simfl.papers.mapa.study_runs import (
-    ACCURACY,
-    AHEAD,
-    BATCH,
-    BETWEEN,
-    BOUNDS,
-    CHOICES,
-    CLOSE,
-    CONVERGENCE,
-    COUNTED,
-    COUNTS,
-    DEFAULTS,
-    EPSILONS,
-    FOUR,
-    FROM_START,
-    JOINING,
-    KINDS,
-    LATER,
-    LOSSES,
-    MEASURED,
-    NETWORK,
-    NONE,
-    NORMS,
-    OPEN,
-    PARAMETERS,
-    PARITY,
-    PRINTED,
-    PRIVATE,
-    SERVERS,
-    SIGMAS,
-    TASKS,
-    TEN_WAY,
-    TESTBED,
-    TRIED,
-    TWO_WAY,
-    UNCLIPPED,
-    Task,
-    cell_of,
-)
+from simfl.papers.mapa.study_runs import ACCURACY, BETWEEN, CLOSE, NONE, NORMS, PRIVATE, UNCLIPPED, Task, cell_of
 from simfl.papers.mapa.theory import printed_epsilon
 from simfl.privacy.mechanisms import LaplaceL2
 from simfl.records import Run
@@ -68,7 +31,7 @@ from simfl.reproduction.evidence import (
 )
 from simfl.reproduction.papers import Cell, Number, Runs, Section, mean
 
-ASYNCHRONOUS = {"MAPA": "", "AUDP": MEASURED, "ASGD": ""}
+ASYNCHRONOUS = {"MAPA": "", "AUDP": plan.MEASURED, "ASGD": ""}
 """The algorithms that Figure 7 compares over the number of servers, each with its G."""
 
 # -- measures --------------------------------------------------------------------------------------
@@ -104,7 +67,7 @@ def updates_at_least(run: Run, loss: float) -> float:
         return updates
     losses, last = metrics["train_loss"], float(metrics["updates"].iloc[-1])
     fallen = float(losses.iloc[0] - losses.iloc[-1])
-    if run.algorithm == KINDS["ASGD"] and fallen > 0.0:
+    if run.algorithm == plan.KINDS["ASGD"] and fallen > 0.0:
         return max(last, last * (float(losses.iloc[0]) - loss) / fallen)
     return last
 
@@ -156,37 +119,36 @@ def norm_numbers(runs: Runs) -> Iterator[Number]:
 
 def convergence_numbers(runs: Runs) -> Iterator[Number]:
     """Yield Figure 7."""
-    for classes, losses in LOSSES.items():
-        cells = [cell for cell in runs.cells(CONVERGENCE) if cell[0].startswith(f"LR, {classes} ")]
+    for classes, losses in plan.LOSSES.items():
+        cells = [cell for cell in runs.cells(plan.CONVERGENCE) if cell[0].startswith(f"LR, {classes} ")]
         for loss, cell in itertools.product(losses, cells):
-            part = (
-                f"{CONVERGENCE}: updates until the training loss is below {loss:g} (inf: not within the run), ε = 0.1"
-            )
+            until = f"until the training loss is below {loss:g} (inf: not within the run)"
+            part = f"{plan.CONVERGENCE}: updates {until}, ε = 0.1"
             task, count, algorithm, *bound = cell
             column = "one machine" if algorithm == "CSGD" else f"K = {count:,}"
-            updates = runs.each(CONVERGENCE, cell, partial(updates_until, loss=loss))
+            updates = runs.each(plan.CONVERGENCE, cell, partial(updates_until, loss=loss))
             yield Number(part, ", ".join([task, algorithm, *bound]), column, updates, digits=0)
 
 
 def saving_numbers(runs: Runs) -> Iterator[Number]:
     """Yield the orders of magnitude that MAPA saves, where both algorithms converge."""
-    part = f"{CONVERGENCE}: orders of magnitude between the updates of another algorithm and of MAPA"
-    for classes, losses in LOSSES.items():
+    part = f"{plan.CONVERGENCE}: orders of magnitude between the updates of another algorithm and of MAPA"
+    for classes, losses in plan.LOSSES.items():
         for (count, task), loss in itertools.product(_counted(classes), losses):
             few = cell_of(task, count, "MAPA")
-            for many in [cell for cell in runs.cells(CONVERGENCE, str(task), count) if cell != few]:
+            for many in [cell for cell in runs.cells(plan.CONVERGENCE, str(task), count) if cell != few]:
                 paper = 2.0 if (many[2], count) in (("AUDP", 10), ("ASGD", 100), ("ASGD", 1000)) else None
                 if all(all_converge(runs, cell, loss) for cell in (few, many)):
                     row = f"{', '.join([str(task), *many[2:]])}, loss {loss:g}"
-                    orders = runs.pairs(CONVERGENCE, many, few, partial(_orders, loss=loss))
+                    orders = runs.pairs(plan.CONVERGENCE, many, few, partial(_orders, loss=loss))
                     yield Number(part, row, f"K = {count:,}", orders, paper)
 
 
 def network_numbers(runs: Runs) -> Iterator[Number]:
     """Yield Figures 8 and 9."""
     settings = {
-        TESTBED: "delays of a simulated world, CNN on MNIST, ε = 0.1, σ = 30",
-        PARAMETERS: "MAPA, CNN on MNIST, K = 5 (default: ε = 0.1, b = 12, L = 10, σ = 30, δ = 1e-3, θ = 0.5)",
+        plan.TESTBED: "delays of a simulated world, CNN on MNIST, ε = 0.1, σ = 30",
+        plan.PARAMETERS: "MAPA, CNN on MNIST, K = 5 (default: ε = 0.1, b = 12, L = 10, σ = 30, δ = 1e-3, θ = 0.5)",
     }
     for section, setting in settings.items():
         for cell, updates in itertools.product(runs.cells(section), BETWEEN):
@@ -197,10 +159,15 @@ def network_numbers(runs: Runs) -> Iterator[Number]:
 
 def joining_numbers(runs: Runs) -> Iterator[Number]:
     """Yield the accuracies where servers join, and where they do not."""
-    for cell in runs.cells(JOINING):
+    for cell in runs.cells(plan.JOINING):
         part = "Section 3.1: two of five servers join, LR, even or odd on USPS"
         yield Number(
-            part, JOINING.label(*cell), "at the end", runs.accuracy(JOINING, cell), digits=1, unit="test accuracy, %"
+            part,
+            plan.JOINING.label(*cell),
+            "at the end",
+            runs.accuracy(plan.JOINING, cell),
+            digits=1,
+            unit="test accuracy, %",
         )
 
 
@@ -218,7 +185,7 @@ def private_numbers(runs: Runs) -> Iterator[Number]:
 
 def ran(runs: Runs, sigma: int, *models: str) -> list[Task]:
     """Return the tasks of Figure 6 that were run with a σ."""
-    tasks = [task for task in TASKS if not models or task.model in models]
+    tasks = [task for task in plan.TASKS if not models or task.model in models]
     return [task for task in tasks if runs.cells(ACCURACY, str(task), "MAPA", sigma)]
 
 
@@ -230,13 +197,17 @@ def combined(runs: Runs, *models: str) -> Iterator[tuple[dict[str, str], bool, l
     is judged, since the other models were run with the first one, that of the published code. The text has a two-way
     LR, and does not tell two groups of digits or two hinges apart.
     """
-    for sigma in SIGMAS if models == ("LR",) else SIGMAS[:1]:
+    for sigma in plan.SIGMAS if models == ("LR",) else plan.SIGMAS[:1]:
         tasks = ran(runs, sigma, *models)
-        open_models = [model for model in OPEN if any(task.model == model for task in tasks)]
-        of_models = [[choice for choice in CHOICES[m] if any(t.choice == choice for t in tasks)] for m in open_models]
+        open_models = [model for model in plan.OPEN if any(task.model == model for task in tasks)]
+        of_models = [
+            [choice for choice in plan.CHOICES[m] if any(t.choice == choice for t in tasks)] for m in open_models
+        ]
         for choices in itertools.product(*of_models) if tasks else ():
-            named = {OPEN[model]: choice for model, choice in zip(open_models, choices, strict=True)}
-            own = sigma == SIGMAS[0] and ("LR" not in open_models or choices[open_models.index("LR")] in TWO_WAY)
+            named = {plan.OPEN[model]: choice for model, choice in zip(open_models, choices, strict=True)}
+            own = sigma == plan.SIGMAS[0] and (
+                "LR" not in open_models or choices[open_models.index("LR")] in plan.TWO_WAY
+            )
             of_sigma = {"σ": f"{sigma}"} if models == ("LR",) else {}
             yield named | of_sigma, own, [task for task in tasks if task.choice in ("", *choices)], sigma
 
@@ -250,7 +221,7 @@ def forms(models: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the forms of MAPA with a reading's choices; the listing's has LR alone."""
     if tuple(models) != ("LR",):
         return {"MAPA": {}}
-    return {"MAPA": {"MAPA clips": "each example"}, PRINTED: {"MAPA clips": "the mean, as printed"}}
+    return {"MAPA": {"MAPA clips": "each example"}, plan.PRINTED: {"MAPA clips": "the mean, as printed"}}
 
 
 def beats_audp(runs: Runs, *models: str, epsilons: Sequence[float] = (0.1,)) -> Iterator[Reading]:
@@ -260,7 +231,7 @@ def beats_audp(runs: Runs, *models: str, epsilons: Sequence[float] = (0.1,)) -> 
     """
     kinds = forms(models)
     for (form, clip_), (choices, own, tasks, sigma), bound in itertools.product(
-        kinds.items(), list(combined(runs, *models)), BOUNDS
+        kinds.items(), list(combined(runs, *models)), plan.BOUNDS
     ):
         parts = []
         for task, epsilon in itertools.product(tasks, epsilons):
@@ -275,12 +246,12 @@ def beats_audp(runs: Runs, *models: str, epsilons: Sequence[float] = (0.1,)) -> 
             yield Reading({**choices, **clip_, "G": bound}, parts, own=nearest)
 
 
-beats_audp_everywhere = partial(beats_audp, epsilons=EPSILONS[::2])
+beats_audp_everywhere = partial(beats_audp, epsilons=plan.EPSILONS[::2])
 """Judge the same for all models, data sets and ε."""
 
 LEADS = {
-    "c": (20.0, [Task("CNN", "", "USPS"), *(Task("SVM", hinge, "USPS") for hinge in CHOICES["SVM"])]),
-    "f": (100.0, [NETWORK]),
+    "c": (20.0, [Task("CNN", "", "USPS"), *(Task("SVM", hinge, "USPS") for hinge in plan.CHOICES["SVM"])]),
+    "f": (100.0, [plan.NETWORK]),
 }
 """The largest leads that the text prints, by panel of Figure 6, and what the panel may show.
 
@@ -291,14 +262,14 @@ sets, or the SVM on USPS if columns are. The last one is the network on MNIST ei
 
 def _panel(runs: Runs, panel: str) -> Iterator[tuple[Task, str]]:
     """Yield what a panel may show, with AUDP's G."""
-    for task, bound in itertools.product(LEADS[panel][1], BOUNDS):
-        if runs.has(ACCURACY, *_pair(task, SIGMAS[0], bound, 0.1)):
+    for task, bound in itertools.product(LEADS[panel][1], plan.BOUNDS):
+        if runs.has(ACCURACY, *_pair(task, plan.SIGMAS[0], bound, 0.1)):
             yield task, bound
 
 
 def _leads(runs: Runs, task: Task, bound: str) -> dict[str, tuple[float, ...]]:
     """Return MAPA's lead at ε = 0.1 in percent of AUDP's accuracy, and in points."""
-    mapa, audp = _pair(task, SIGMAS[0], bound, 0.1)
+    mapa, audp = _pair(task, plan.SIGMAS[0], bound, 0.1)
     points = runs.ahead(ACCURACY, mapa, audp)
     accuracies = runs.accuracy(ACCURACY, audp)
     share = tuple(100 * lead / other for lead, other in zip(points, accuracies, strict=True))
@@ -319,7 +290,7 @@ def leads_by(runs: Runs, panel: str) -> Iterator[Reading]:
 
 def leads_most_at_small_epsilon(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA's lead over AUDP is larger at ε = 0.1 than at 0.5."""
-    for (choices, own, tasks, sigma), bound in itertools.product(combined(runs), BOUNDS):
+    for (choices, own, tasks, sigma), bound in itertools.product(combined(runs), plan.BOUNDS):
         parts = []
         for task in tasks:
             pairs = [_pair(task, sigma, bound, epsilon) for epsilon in (0.1, 0.5)]
@@ -349,7 +320,7 @@ def mapa_grows(runs: Runs) -> Iterator[Reading]:
 
 def audp_grows(runs: Runs) -> Iterator[Reading]:
     """Judge whether AUDP's accuracy grows with epsilon."""
-    for (choices, own, tasks, sigma), bound in itertools.product(combined(runs), BOUNDS):
+    for (choices, own, tasks, sigma), bound in itertools.product(combined(runs), plan.BOUNDS):
         parts = []
         for task in tasks:
             small, large = (_pair(task, sigma, bound, epsilon)[1] for epsilon in (0.1, 0.5))
@@ -385,7 +356,7 @@ def beyond_asgd(runs: Runs) -> Iterator[Reading]:
 def clipped_tasks(runs: Runs) -> Iterator[tuple[Task, dict[str, str]]]:
     """Yield the tasks of Figure 5 that were run, with the choice of a reading."""
     runs.require(NORMS)
-    for task in (PARITY, TEN_WAY[0]):
+    for task in (plan.PARITY, plan.TEN_WAY[0]):
         if runs.cells(NORMS, str(task)):
             yield task, {"classes": task.choice}
 
@@ -433,20 +404,20 @@ def bad_bound(runs: Runs, bad: float, least: float) -> Iterator[Reading]:
 
 def _counted(classes: str) -> list[tuple[int, Task]]:
     """Return the numbers of servers of LR with some classes, and their tasks."""
-    return [(count, task) for task, counts in COUNTED.items() if task.choice == classes for count in counts]
+    return [(count, task) for task, counts in plan.COUNTED.items() if task.choice == classes for count in counts]
 
 
 def _losses(runs: Runs, longest: int) -> Iterator[tuple[Task, float, dict[str, str]]]:
     """Yield the tasks on USPS with at most some losses, and the choices of a reading."""
-    runs.require(CONVERGENCE)
-    for classes, losses in LOSSES.items():
+    runs.require(plan.CONVERGENCE)
+    for classes, losses in plan.LOSSES.items():
         for loss in losses[:longest]:
             yield Task("LR", classes, "USPS"), loss, {"classes": classes, "loss": f"{loss:g}"}
 
 
 def fewest_updates(runs: Runs, cell: Cell, loss: float) -> float:
     """Return the median of the updates that a cell needs at least."""
-    return median_of(runs.each(CONVERGENCE, cell, partial(updates_at_least, loss=loss))).mean
+    return median_of(runs.each(plan.CONVERGENCE, cell, partial(updates_at_least, loss=loss))).mean
 
 
 def _count(runs: Runs, cell: Cell, loss: float) -> str:
@@ -457,7 +428,7 @@ def _count(runs: Runs, cell: Cell, loss: float) -> str:
 
 def all_converge(runs: Runs, cell: Cell, loss: float) -> bool:
     """Return whether every run of a cell reaches the loss."""
-    return all(map(math.isfinite, runs.each(CONVERGENCE, cell, partial(updates_until, loss=loss))))
+    return all(map(math.isfinite, runs.each(plan.CONVERGENCE, cell, partial(updates_until, loss=loss))))
 
 
 def _orders(one: Run, other: Run, loss: float) -> float:
@@ -470,10 +441,10 @@ def times_as_many(runs: Runs, many: Cell, few: Cell, loss: float, times: float, 
     A run that ends before it converges gives a lower bound on the updates that it needs. A lower bound on `many` can
     show that the claim holds, not that it fails; one on `few` can show that it fails, not that it holds.
     """
-    orders = runs.pairs(CONVERGENCE, many, few, partial(_orders, loss=loss))
+    orders = runs.pairs(plan.CONVERGENCE, many, few, partial(_orders, loss=loss))
     ratio = show_ratio([order * math.log(10.0) for order in orders])
     evidence = above(
-        orders, math.log10(times), f"{text}{f': {ratio} times as many' * bool(ratio)}{bar}", math.log10(AHEAD)
+        orders, math.log10(times), f"{text}{f': {ratio} times as many' * bool(ratio)}{bar}", math.log10(plan.AHEAD)
     )
     bounded = {False: many, True: few}
     open_ = evidence.held is not None and not all_converge(runs, bounded[evidence.held], loss)
@@ -485,9 +456,9 @@ def more_servers(runs: Runs) -> Iterator[Reading]:
     for task, loss, choices in _losses(runs, 2):
         parts = []
         for name, bound in ASYNCHRONOUS.items():
-            fewer, more = (cell_of(task, count, name, bound) for count in COUNTS)
+            fewer, more = (cell_of(task, count, name, bound) for count in plan.COUNTS)
             needed = " and ".join(_count(runs, cell, loss) for cell in (fewer, more))
-            text = f"{name}: {needed} updates at K = {COUNTS[0]} and {COUNTS[1]}"
+            text = f"{name}: {needed} updates at K = {plan.COUNTS[0]} and {plan.COUNTS[1]}"
             parts.append(times_as_many(runs, more, fewer, loss, 1.0, text))
         yield Reading(choices, parts, own=task.two_way)
 
@@ -506,9 +477,9 @@ def fewest_on_one_machine(runs: Runs) -> Iterator[Reading]:
 
 def saves_against_audp(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA needs at most a tenth of AUDP's updates, at K = 10 and 100."""
-    for (task, loss, choices), bound in itertools.product(_losses(runs, 3), BOUNDS):
+    for (task, loss, choices), bound in itertools.product(_losses(runs, 3), plan.BOUNDS):
         parts = []
-        for count in COUNTS:
+        for count in plan.COUNTS:
             few, many = cell_of(task, count, "MAPA"), cell_of(task, count, "AUDP", bound)
             counts = f"MAPA {_count(runs, few, loss)} updates, AUDP {_count(runs, many, loss)}"
             text, bar = f"K = {count}: {counts}", " (bar: ten times as many)"
@@ -521,7 +492,7 @@ def saves_against_asgd(runs: Runs) -> Iterator[Reading]:
     for usps, loss, choices in _losses(runs, 2):
         parts = []
         for count, task in _counted(usps.choice):
-            if count > COUNTS[0]:
+            if count > plan.COUNTS[0]:
                 few, many = cell_of(task, count, "MAPA"), cell_of(task, count, "ASGD")
                 counts = f"MAPA {_count(runs, few, loss)} updates, ASGD {_count(runs, many, loss)}"
                 text, bar = f"K = {count:,} on {task.data}: {counts}", " (bar: 32 times as many, 1.5 orders)"
@@ -543,25 +514,25 @@ def _after(runs: Runs, section: Section, cell: Cell, updates: int) -> str:
 
 def _ahead(runs: Runs, one: Cell, other: Cell, updates: int, bar: float = 0.0, setting: str = "") -> Part:
     """Return whether one cell of the testbed leads another after some updates."""
-    first, second = (_after(runs, TESTBED, cell, updates) for cell in (one, other))
+    first, second = (_after(runs, plan.TESTBED, cell, updates) for cell in (one, other))
     text = f"{setting}{first} % against {other[0]}'s {second} %" + (f" (bar: {-bar:g} points)" if bar else "")
-    return above(_gain(runs, TESTBED, one, other, updates), bar, text, 0.0 if bar else NONE)
+    return above(_gain(runs, plan.TESTBED, one, other, updates), bar, text, 0.0 if bar else NONE)
 
 
 def on_the_testbed(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA is more accurate than AUDP with every number of servers."""
-    runs.require(TESTBED)
-    for bound, updates in itertools.product((FOUR, UNCLIPPED), BETWEEN):
-        places = [(count, cell_of("AUDP", count, bound)) for count in SERVERS]
+    runs.require(plan.TESTBED)
+    for bound, updates in itertools.product((plan.FOUR, UNCLIPPED), BETWEEN):
+        places = [(count, cell_of("AUDP", count, bound)) for count in plan.SERVERS]
         parts = [_ahead(runs, ("MAPA", count), audp, updates, setting=f"K = {count}: ") for count, audp in places]
         yield Reading({"G": bound, "after": f"{updates:,} updates"}, parts, own=bound == UNCLIPPED)
 
 
 def join(runs: Runs) -> Iterator[Reading]:
     """Judge whether servers can join: they take part, and nothing is lost."""
-    gap = runs.ahead(JOINING, (LATER,), (FROM_START,))
+    gap = runs.ahead(plan.JOINING, (plan.LATER,), (plan.FROM_START,))
     shares = runs.each(
-        JOINING, (LATER,), lambda run: 100 * float(run.clients["updates"][3:].sum() / run.manifest.updates)
+        plan.JOINING, (plan.LATER,), lambda run: 100 * float(run.clients["updates"][3:].sum() / run.manifest.updates)
     )
     took = exactly(min(shares) > 0.0, f"the two make {show(shares, 1)} % of all updates")
     text = f"{show(gap, sign=True)} points against all from the start (bar: {CLOSE:g} points either way)"
@@ -570,7 +541,7 @@ def join(runs: Runs) -> Iterator[Reading]:
 
 def beyond_asgd_on_the_testbed(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA is more accurate than ASGD with the most servers."""
-    count = SERVERS[-1]
+    count = plan.SERVERS[-1]
     for updates in BETWEEN:
         part = _ahead(runs, ("MAPA", count), ("ASGD", count), updates, setting=f"K = {count}: ")
         yield Reading({"after": f"{updates:,} updates"}, [part])
@@ -578,9 +549,9 @@ def beyond_asgd_on_the_testbed(runs: Runs) -> Iterator[Reading]:
 
 def near_csgd(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA and AUDP come close to CSGD."""
-    runs.require(TESTBED)
-    for bound in (FOUR, UNCLIPPED):
-        cells = [cell_of(*cell) for count in SERVERS for cell in (("MAPA", count), ("AUDP", count, bound))]
+    runs.require(plan.TESTBED)
+    for bound in (plan.FOUR, UNCLIPPED):
+        cells = [cell_of(*cell) for count in plan.SERVERS for cell in (("MAPA", count), ("AUDP", count, bound))]
         parts = [
             _ahead(runs, cell, ("CSGD",), BETWEEN[-1], -CLOSE, setting=f"{cell[0]}, K = {cell[1]}: ") for cell in cells
         ]
@@ -589,30 +560,37 @@ def near_csgd(runs: Runs) -> Iterator[Reading]:
 
 def tried(name: str) -> dict[float, Cell]:
     """Return the cells of a parameter's values, in ascending order of the values."""
-    cells: dict[float, Cell] = {**{value: (name, value) for value in TRIED[name][1]}, DEFAULTS[name]: ("default",)}
+    cells: dict[float, Cell] = {
+        **{value: (name, value) for value in plan.TRIED[name][1]},
+        plan.DEFAULTS[name]: ("default",),
+    }
     return {value: cells[value] for value in sorted(cells)}
 
 
 def _curve(runs: Runs, name: str, updates: int) -> str:
-    ends = (f"{_after(runs, PARAMETERS, cell, updates)} % at {name} = {value:g}" for value, cell in tried(name).items())
+    ends = (
+        f"{_after(runs, plan.PARAMETERS, cell, updates)} % at {name} = {value:g}" for value, cell in tried(name).items()
+    )
     return f"after {updates:,} updates {', '.join(ends)}"
 
 
 def no_matter(runs: Runs, name: str) -> Iterator[Reading]:
     """Judge whether a parameter leaves the final accuracy unchanged."""
     parts: list[Part] = []
-    for value in TRIED[name][1]:
-        gain = _gain(runs, PARAMETERS, (name, value), ("default",), BETWEEN[-1])
+    for value in plan.TRIED[name][1]:
+        gain = _gain(runs, plan.PARAMETERS, (name, value), ("default",), BETWEEN[-1])
         curve = "" if parts else f"{_curve(runs, name, BETWEEN[-1])}: "
-        text = f"{curve}{value:g} for {DEFAULTS[name]:g} makes {show(gain, 1, True)} points (bar: {CLOSE:g} points)"
+        text = (
+            f"{curve}{value:g} for {plan.DEFAULTS[name]:g} makes {show(gain, 1, True)} points (bar: {CLOSE:g} points)"
+        )
         parts.append(within(gain, CLOSE, text))
     yield Reading({}, parts, own=True)
 
 
 def matters(runs: Runs) -> Iterator[Reading]:
     """Judge whether accuracy depends on epsilon."""
-    (value,) = TRIED["ε"][1]
-    gain = _gain(runs, PARAMETERS, ("default",), ("ε", value), BETWEEN[-1])
+    (value,) = plan.TRIED["ε"][1]
+    gain = _gain(runs, plan.PARAMETERS, ("default",), ("ε", value), BETWEEN[-1])
     text = f"{_curve(runs, 'ε', BETWEEN[-1])} (bar: {CLOSE:g} points)"
     yield Reading({}, [above(gain, CLOSE, text)], own=True)
 
@@ -622,7 +600,7 @@ def rises(runs: Runs, name: str, updates: int, falling: bool = False) -> Iterato
     judge = below if falling else above
     parts: list[Part] = []
     for less, more in itertools.pairwise(tried(name).values()):
-        gain = _gain(runs, PARAMETERS, more, less, updates)
+        gain = _gain(runs, plan.PARAMETERS, more, less, updates)
         curve = "" if parts else f"{_curve(runs, name, updates)}: "
         parts.append(judge(gain, 0.0, f"{curve}{show(gain, 1, True)} points from one value to the next", NONE))
     yield Reading({}, parts, own=True)
@@ -634,7 +612,7 @@ def rises(runs: Runs, name: str, updates: int, falling: bool = False) -> Iterato
 def private(runs: Runs) -> Iterator[Reading]:
     """Judge whether an iteration is ε-private."""
     runs.require(ACCURACY)
-    drawn = runs.epsilon(ACCURACY, cell_of(PARITY, "MAPA", SIGMAS[0], 0.1))
+    drawn = runs.epsilon(ACCURACY, cell_of(plan.PARITY, "MAPA", plan.SIGMAS[0], 0.1))
     text = "its length is drawn as in one dimension, and no ε is certified"
     yield Reading({"noise": "as the code draws it"}, [exactly(not any(map(math.isnan, drawn)), text)])
     if runs.has(PRIVATE):
@@ -642,8 +620,8 @@ def private(runs: Runs) -> Iterator[Reading]:
         text = f"the whole run is certified with ε = {show(certified)}, δ = 1e-5, at ε = 0.1 of an iteration"
         part = exactly(not any(map(math.isnan, certified)), text)
         yield Reading({"noise": "of the printed density"}, [part])
-    cost = printed_epsilon(0.1, BATCH)
-    text = f"two clipped means differ by b ΔS: an iteration costs {cost:g} at ε = 0.1, b = {BATCH} times as much"
+    cost = printed_epsilon(0.1, plan.BATCH)
+    text = f"two clipped means differ by b ΔS: an iteration costs {cost:g} at ε = 0.1, b = {plan.BATCH} times as much"
     choices = {"noise": "of the printed density, on a clipped mean as printed"}
     yield Reading(choices, [exactly(cost <= 0.1, text)], own=True)
 
@@ -653,11 +631,11 @@ def useful_and_private(runs: Runs) -> Iterator[Reading]:
     runs.require(PRIVATE)
     for cell in runs.cells(PRIVATE):
         if cell[0] != "AUDP":
-            best = mean(runs.accuracy(ACCURACY, cell_of(TEN_WAY[0], "ASGD", SIGMAS[0])))
+            best = mean(runs.accuracy(ACCURACY, cell_of(plan.TEN_WAY[0], "ASGD", plan.SIGMAS[0])))
             accuracies = runs.accuracy(PRIVATE, cell)
             text = f"{show(accuracies, 1)} %, ASGD without noise {best:.1f} % (bar: 10 points behind)"
             choices = {"ε": f"{cell[1]:g}", "stages": "one dimension" if cell[0] != "MAPA" else "all dimensions"}
-            own = cell[1] in EPSILONS and cell[0] != "MAPA"  # the text counts with one dimension
+            own = cell[1] in plan.EPSILONS and cell[0] != "MAPA"  # the text counts with one dimension
             yield Reading(choices, [above(accuracies, best - 10.0, text)], own=own)
 
 

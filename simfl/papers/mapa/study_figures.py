@@ -8,27 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simfl.papers.drawing import labeled, log_axis, panels, with_bars
+from simfl.papers.mapa import study_runs as plan
 from simfl.papers.mapa.study_claims import accuracy_after, all_converge, clipped_tasks, fewest_updates, ran, tried
-from simfl.papers.mapa.study_runs import (
-    ACCURACY,
-    BOUNDS,
-    CHOICES,
-    CONVERGENCE,
-    COUNTED,
-    COUNTS,
-    EPSILONS,
-    FOUR,
-    KINDS,
-    LOSSES,
-    MEASURED,
-    NORMS,
-    PARAMETERS,
-    SERVERS,
-    SIGMAS,
-    TESTBED,
-    UNCLIPPED,
-    cell_of,
-)
+from simfl.papers.mapa.study_runs import ACCURACY, BOUNDS, CONVERGENCE, COUNTED, FOUR, NORMS, SIGMAS, TESTBED, cell_of
 from simfl.plots.style import PALETTE, color_of
 from simfl.reproduction.evidence import NotMeasuredError
 from simfl.reproduction.papers import Cell, Runs, Section, mean
@@ -41,9 +23,9 @@ if TYPE_CHECKING:
 
 _STYLES: dict[str, tuple[Any, str]] = {
     "": ("-", "o"),
-    MEASURED: ("--", "s"),
+    plan.MEASURED: ("--", "s"),
     FOUR: ("-.", "^"),
-    UNCLIPPED: (":", "D"),
+    plan.UNCLIPPED: (":", "D"),
     "ASGD": ((0, (6, 2)), "v"),
     "CSGD": ((0, (1, 1)), "x"),
 }
@@ -54,7 +36,7 @@ def _look(algorithm: str, bound: str = "") -> dict[str, Any]:
     """Return how a curve of an algorithm is drawn."""
     line, mark = _STYLES[algorithm if algorithm in ("ASGD", "CSGD") else bound]
     label = ", ".join(cell_of(algorithm, bound))
-    return {"ls": line, "marker": mark, "color": color_of(KINDS[algorithm]), "label": label}
+    return {"ls": line, "marker": mark, "color": color_of(plan.KINDS[algorithm]), "label": label}
 
 
 def _one_legend(figure: Figure, axes: Iterable[Any], columns: int, title: str = "") -> None:
@@ -65,7 +47,7 @@ def _one_legend(figure: Figure, axes: Iterable[Any], columns: int, title: str = 
 
 def draw_accuracy(runs: Runs) -> Figure:
     """Draw Figure 6 at the code's σ: a row of panels per data set, a column per model."""
-    tasks = [task for task in ran(runs, SIGMAS[0]) if task.choice == CHOICES[task.model][0]]
+    tasks = [task for task in ran(runs, SIGMAS[0]) if task.choice == plan.CHOICES[task.model][0]]
     if not tasks:
         raise NotMeasuredError(f"{ACCURACY}: no finished run")
     sets, names = list(dict.fromkeys(task.data for task in tasks)), list(dict.fromkeys(task.name for task in tasks))
@@ -85,7 +67,7 @@ def draw_accuracy(runs: Runs) -> Figure:
             if runs.has(ACCURACY, cell):
                 look = {**_look(algorithm), "marker": ""}
                 axis.axhline(mean(runs.accuracy(ACCURACY, cell)), lw=1.5, **look)
-        axis.set(title=str(task), xticks=EPSILONS, xlim=(0.05, 0.55))
+        axis.set(title=str(task), xticks=plan.EPSILONS, xlim=(0.05, 0.55))
         axis.set_xlabel("ε of an iteration")
     for row in range(len(sets)):
         axes[row][0].set_ylabel("test accuracy, %")
@@ -116,7 +98,7 @@ def draw_norms(runs: Runs) -> Figure:
 def draw_convergence(runs: Runs) -> Figure:
     """Draw Figure 7: updates until convergence over servers, lower bounds marked."""
     runs.require(CONVERGENCE)
-    shown = {classes: losses[0] for classes, losses in LOSSES.items()}
+    shown = {classes: losses[0] for classes, losses in plan.LOSSES.items()}
     figure, axes = panels(1, len(shown), (4.2 * len(shown), 4.0))
     bounded: list[float] = []
     for axis, (classes, loss) in zip(axes[0], shown.items(), strict=True):
@@ -133,7 +115,7 @@ def draw_convergence(runs: Runs) -> Figure:
                     axis.annotate("", (count, bounded[-1]), (count, height), arrowprops={"arrowstyle": "->", "lw": 1.5})
         for task in tasks:
             if runs.has(CONVERGENCE, cell_of(task, 1, "CSGD")):
-                ends = {"USPS": COUNTS, "MNIST": (400, 1000)}[task.data]
+                ends = {"USPS": plan.COUNTS, "MNIST": (400, 1000)}[task.data]
                 height = fewest_updates(runs, cell_of(task, 1, "CSGD"), loss)
                 axis.plot(ends, [height] * 2, lw=1.5, **{**_look("CSGD"), "marker": ""})
         ticks = sorted({count for task in tasks for count in COUNTED[task]})
@@ -163,7 +145,7 @@ def draw_testbed(runs: Runs) -> Figure:
     """Draw Figure 8: accuracy over updates, a panel per number of servers."""
     runs.require(TESTBED)
     figure, axes = panels(2, 2, (7.6, 6.2), sharex=True, sharey=True)
-    for axis, count in zip(axes.flat, SERVERS, strict=True):
+    for axis, count in zip(axes.flat, plan.SERVERS, strict=True):
         for algorithm, bound in _CURVES:
             cell = cell_of(algorithm, count, bound)
             if runs.has(TESTBED, cell):
@@ -178,13 +160,13 @@ def draw_testbed(runs: Runs) -> Figure:
 
 def draw_parameters(runs: Runs) -> Figure:
     """Draw Figure 9: MAPA's accuracy over updates, a panel per parameter."""
-    runs.require(PARAMETERS)
+    runs.require(plan.PARAMETERS)
     figure, axes = panels(2, 3, (9.6, 5.6), sharex=True, sharey=True)
     looks = list(zip(PALETTE, ("-", "--", "-."), ("o", "s", "^"), strict=False))
     for axis, letter, name in zip(axes.flat, "abcdef", ("ε", "b", "σ", "L", "δ", "θ"), strict=True):
         for (value, cell), (color, line, mark) in zip(tried(name).items(), looks, strict=False):
             label = f"{name} = {value:g}" + " (default)" * (cell == ("default",))
-            _over_updates(axis, runs, PARAMETERS, cell, color=color, ls=line, marker=mark, label=label)
+            _over_updates(axis, runs, plan.PARAMETERS, cell, color=color, ls=line, marker=mark, label=label)
         axis.set(title=f"({letter}) {name}", ylim=(0, 100))
         axis.xaxis.set_major_formatter("{x:,.0f}")
         axis.legend(loc="lower right")

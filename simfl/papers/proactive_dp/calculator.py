@@ -14,18 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
-from simfl.papers.proactive_dp.theorems import (
-    SLACK,
-    BatchSchedule,
-    Course,
-    RoundsPlan,
-    checked_plan,
-    epsilon_of,
-    g,
-    gam_array,
-    log_inverse,
-    sigma_of,
-)
+from simfl.papers.proactive_dp import theorems
+from simfl.papers.proactive_dp.theorems import SLACK, Course, RoundsPlan, epsilon_of, g, gam_array, sigma_of
 from simfl.privacy import checks
 
 _LEAF = 64  # sizes in a range that is tried exhaustively, in one array
@@ -56,7 +46,7 @@ class Calculator:
     delta: float  # in (0, 1)
     budget: float  # the largest epsilon that the client accepts
     sigma: float | None = None  # noise multiplier; None to determine it, for a first series of rounds
-    done: BatchSchedule = ()  # (size, rounds) of earlier rounds, with noise of at least `sigma`
+    done: theorems.BatchSchedule = ()  # (size, rounds) of earlier rounds, with noise of at least `sigma`
     exact: bool = False  # Gam without the paper's error
 
     def __post_init__(self) -> None:
@@ -96,7 +86,7 @@ class Calculator:
             raise ConditionError(settled.reason)
         course, epsilon, sigma = settled
         larger = self._settle(batch + 1, gradients) if batch < self._most(gradients) else Stop("K", "")
-        return checked_plan(
+        return theorems.checked_plan(
             course,
             epsilon=epsilon,
             delta=self.delta,
@@ -239,7 +229,7 @@ def _smallest_epsilons(
     The condition is epsilon >= k a Gam(sigma(epsilon), a). Near 0 the right side is larger, because sigma is unbounded
     there and Gam >= 2. Bisection refines the first change of sign on a grid of epsilon.
     """
-    log_inverse_delta = log_inverse(delta)
+    log_inverse_delta = theorems.log_inverse(delta)
     a = share[:, None]
 
     def lacking(epsilon: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -16,18 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
+from simfl.papers.proactive_dp import utility
 from simfl.papers.proactive_dp.theorems import SLACK, plan_rounds
-from simfl.papers.proactive_dp.utility import (
-    Bound,
-    Floats,
-    Task,
-    UtilityGraph,
-    accuracy_of,
-    frontier,
-    noise_factors,
-    perturbed_accuracies,
-    train_clipped,
-)
+from simfl.papers.proactive_dp.utility import Bound, Floats, Task, UtilityGraph, accuracy_of, frontier, train_clipped
 from simfl.privacy.accounting import Release
 from simfl.privacy.accounting import epsilon_of as certified_epsilon_of
 
@@ -149,9 +140,11 @@ def rehearse(
     task = task.on_device()
     params = train_clipped(task, batches, steps, plan.clipping_norm)
     factors = [
-        noise_factors(reading, steps=steps, batch_size=plan.batch_size, num_clients=num_clients, rounds=[len(steps)])
+        utility.noise_factors(
+            reading, steps=steps, batch_size=plan.batch_size, num_clients=num_clients, rounds=[len(steps)]
+        )
         for reading in ("last", "all")
     ]
     stds = plan.clipping_norm * plan.noise_multiplier * np.array(factors)[:, 0]
-    last, all_ = perturbed_accuracies(task, params, stds, draws, key).mean(axis=1).tolist()
+    last, all_ = utility.perturbed_accuracies(task, params, stds, draws, key).mean(axis=1).tolist()
     return Rehearsal(accuracy_of(task, params), last, all_)

@@ -22,16 +22,9 @@ from numpy.typing import NDArray
 from simfl.assembly.assemble import assemble
 from simfl.assembly.setup import Setup
 from simfl.errors import DataError, ScenarioError
+from simfl.papers.proactive_dp import utility
 from simfl.papers.proactive_dp.planning import Rehearsal, TrainingPlan, planned_rounds, rehearse
-from simfl.papers.proactive_dp.utility import (
-    Progress,
-    Task,
-    UtilityGraph,
-    UtilityRow,
-    draw_batches,
-    noise_factors,
-    utility_graph,
-)
+from simfl.papers.proactive_dp.utility import Progress, Task, UtilityGraph, UtilityRow, draw_batches, noise_factors
 from simfl.scenario import Scenario, apply_overrides, from_mapping, load
 from simfl.scenario.loading import content_of
 from simfl.scenario.own_code import look_beside
@@ -148,7 +141,7 @@ def draw_graph(
     factors = noise_factors(reading, steps=steps, batch_size=batch_size, num_clients=base.num_clients, rounds=planned)
     batches = draw_batches(len(task.train_y), together, rounds, setup.streams.generator("utility-graph"))
     key = setup.streams.key("utility-graph")
-    return utility_graph(
+    return utility.utility_graph(
         task, batches, steps, clipping_norms=clipping_norms, noise_multipliers=noise_multipliers,
         noise_factors=factors, draws=draws, key=key, progress=progress,
     )  # fmt: skip

@@ -20,16 +20,7 @@ import numpy as np
 from simfl.papers.drawing import labeled, log_axis, panels, with_bars
 from simfl.plots.style import PALETTE
 from simfl.records import Run
-from simfl.reproduction.evidence import (
-    SEEDS,
-    Part,
-    Reading,
-    above,
-    below,
-    log_ratio,
-    show,
-    show_ratio,
-)
+from simfl.reproduction.evidence import SEEDS, Part, Reading, above, below, log_ratio, show, show_ratio
 from simfl.reproduction.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
 
 if TYPE_CHECKING:
