@@ -73,7 +73,7 @@ def command(
         **cost, releases=-(-steps // clients), sampling_rate=1.0 if examples is None else batch / examples
     )
     leak = mapa.radius_only_delta(asynchronous.dimension, epsilon)
-    literal = mapa.literal_epsilon(epsilon, batch)
+    literal = mapa.printed_epsilon(epsilon, batch)
     compared, audp_rows = _audp(asynchronous, epsilon, audp, stage["second_moment"])
     as_printed = f"not certified: claim is {show(epsilon)}; clips the mean, b dS"
     published = f"not certified: at epsilon = {show(epsilon)}, d = {asynchronous.dimension:,}, should be 0"

@@ -11,8 +11,6 @@ from simfl.papers.mapa.study_runs import AHEAD, BETWEEN, CLOSE, NONE, experiment
 from simfl.reproduction.evidence import Reading
 from simfl.reproduction.papers import Paper, PaperClaim, Runs
 
-# -- the study -------------------------------------------------------------------------------------
-
 #: Figure of the paper, whether it is a headline, the claim, its check.
 _CLAIMS: Sequence[tuple[int, bool, str, Callable[[Runs], Iterator[Reading]]]] = (
     (6, True, "LR: MAPA is more accurate than AUDP at small ε", lambda runs: claims.beats_audp(runs, "LR")),
@@ -33,12 +31,8 @@ _CLAIMS: Sequence[tuple[int, bool, str, Callable[[Runs], Iterator[Reading]]]] = 
     (7, False, "The asynchronous algorithms need more iterations the more servers there are", claims.more_servers),
     (7, False, "CSGD needs the fewest iterations", claims.fewest_on_one_machine),
     (7, False, "MAPA needs one to two orders fewer iterations than AUDP at K = 10 and 100", claims.saves_against_audp),
-    (
-        7,
-        False,
-        "MAPA needs about two orders fewer iterations than ASGD at K = 100 and 1,000",
-        claims.saves_against_asgd,
-    ),
+    (7, False, "MAPA needs about two orders fewer iterations than ASGD at K = 100 and 1,000",
+     claims.saves_against_asgd),
     (8, False, "On a testbed MAPA is more accurate than AUDP in all cases", claims.on_the_testbed),
     (8, False, "With many servers MAPA is more accurate than ASGD", claims.beyond_asgd_on_the_testbed),
     (8, False, "MAPA and AUDP are almost as accurate as CSGD for the CNN", claims.near_csgd),
@@ -49,13 +43,9 @@ _CLAIMS: Sequence[tuple[int, bool, str, Callable[[Runs], Iterator[Reading]]]] = 
     (9, False, "b does not matter in the end", partial(claims.no_matter, name="b")),
     (9, False, "L does not matter in the end", partial(claims.no_matter, name="L")),
     (9, False, "ε matters", claims.matters),
-    (
-        9,
-        False,
-        "A larger reduction ratio, a smaller θ, ends less accurate",
-        partial(claims.rises, name="θ", updates=BETWEEN[-1]),
-    ),
-)
+    (9, False, "A larger reduction ratio, a smaller θ, ends less accurate",
+     partial(claims.rises, name="θ", updates=BETWEEN[-1])),
+)  # fmt: skip
 _FIGURES = {6: "accuracy", 5: "gradient-norms", 7: "convergence", 8: "testbed", 9: "parameters"}
 _INSTEAD = dict.fromkeys((8, 9), "a simulated world for the testbed")
 _SHORT: dict[Callable[[Runs], Iterator[Reading]], str] = {
@@ -71,31 +61,15 @@ PAPER = Paper(
     minutes=(2, 37),
     experiments=experiments,
     numbers=(
-        claims.epsilon_numbers,
-        claims.lead_numbers,
-        claims.norm_numbers,
-        claims.convergence_numbers,
-        claims.saving_numbers,
-        claims.network_numbers,
-        claims.joining_numbers,
-        claims.inversion_numbers,
+        claims.epsilon_numbers, claims.lead_numbers, claims.norm_numbers, claims.convergence_numbers,
+        claims.saving_numbers, claims.network_numbers, claims.joining_numbers, claims.inversion_numbers,
         claims.private_numbers,
     ),
     claims=(
-        *(
-            PaperClaim(
-                f"{text} (Figure {number}).",
-                check,
-                headline,
-                _FIGURES[number],
-                _INSTEAD.get(number, ""),
-                _SHORT.get(check, ""),
-            )
-            for number, headline, text, check in _CLAIMS
-        ),
-        PaperClaim(
-            "Images inferred from a gradient are blurred at ε = 0.01, and some are seen at 1 (Figure 4).", claims.blurs
-        ),
+        *(PaperClaim(f"{text} (Figure {number}).", check, headline, _FIGURES[number], _INSTEAD.get(number, ""),
+                     _SHORT.get(check, "")) for number, headline, text, check in _CLAIMS),
+        PaperClaim("Images inferred from a gradient are blurred at ε = 0.01, and some are seen at 1 (Figure 4).",
+                   claims.blurs),
         PaperClaim("New servers can join, and begin with the model of that time (section 3.1).", claims.join),
         PaperClaim("What a server sends in an iteration is ε-differentially private.", claims.private),
         PaperClaim("MAPA keeps the model useful with that privacy.", claims.useful_and_private),
@@ -132,4 +106,4 @@ PAPER = Paper(
         "The testbed of Figures 8 and 9 is a simulated world whose servers differ in speed, with 10,000 updates; the "
         "text does not say how many the paper's had. σ is 30 there, Figure 9's default. ASGD has 20 servers alone.",
     ),
-)
+)  # fmt: skip

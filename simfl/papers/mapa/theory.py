@@ -14,7 +14,7 @@ Before you use a number from here:
 - The published code draws a norm ~ Exponential(dS/epsilon), which has the paper's second moment and is private for no
   epsilon: see `radius_only_delta`.
 - Algorithm 1 clips the averaged gradient to b dS/2, which leaves a sensitivity of up to b dS: its epsilon is b times
-  the claimed one (`literal_epsilon`). Clip each example's gradient to b dS/2 instead.
+  the claimed one (`printed_epsilon`). Clip each example's gradient to b dS/2 instead.
 - Theorem 3 bounds the sensitivity with a certain probability over the data, by Chebyshev: that is not differential
   privacy. Clipping makes dS a bound for all data, and then delta = 0.
 - The claim is epsilon for each iteration, with respect to the examples in its batch. `total` says what a run costs.
@@ -409,14 +409,3 @@ def total(epsilon: float, releases: int, *, sampling_rate: float = 1.0, delta: f
         certified=composed_epsilon(epsilon, releases, delta),
         amplified_certified=composed_epsilon(less, releases, delta),
     )
-
-
-def literal_epsilon(epsilon: float, batch_size: int) -> float:
-    """Return the epsilon of one release of Algorithm 1 as printed: b epsilon.
-
-    It clips the averaged gradient to b dS/2. One example can then move the average across the whole ball, by b dS, and
-    the noise is for dS.
-    """
-    checks.positive(epsilon=epsilon)
-    checks.whole(1, batch_size=batch_size)
-    return batch_size * epsilon

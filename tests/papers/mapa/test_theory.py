@@ -15,7 +15,6 @@ from simfl.papers.mapa.theory import (
     coefficient,
     failure_probability,
     initial_sensitivity,
-    literal_epsilon,
     noise_second_moment,
     printed_epsilon,
     radius_only_delta,
@@ -263,7 +262,6 @@ def test_total_has_the_papers_and_the_exact_numbers():
     assert totals.amplified_advanced == pytest.approx(0.0276733886, rel=1e-8)
     assert totals.certified == pytest.approx(37.5446469, rel=1e-8)
     assert totals.amplified_certified == pytest.approx(0.0146766561, rel=1e-8)
-    assert literal_epsilon(0.1, 12) == pytest.approx(1.2, rel=1e-12)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
