@@ -407,8 +407,8 @@ def little_lost(runs: Runs) -> Iterator[Reading]:
 
 
 def _apart(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
-    """Return differences by seeds; all other runs lead a diverged one by infinity."""
-    pairs = zip(typical(one), typical(other), strict=True)
+    """Return differences by the seeds in common; all runs lead a diverged one by infinity."""
+    pairs = zip(typical(one), typical(other), strict=False)  # seeds begin at 1, and one may have more of them
     return typical([first - second for first, second in pairs])
 
 

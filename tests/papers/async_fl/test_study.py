@@ -285,6 +285,14 @@ def test_falling_steps_start_from_the_best_of_a_grid():
     assert not any("the paper's 0.1" in reading.evidence for reading in claims.falling_steps(steps(89.5)))
 
 
+def test_cells_with_more_seeds_are_compared_on_the_seeds_in_common():
+    """Figure 9 has more seeds than Figure 6, whose claims have some of its cells."""
+    runs = made_up([one for one in study_runs.experiments(False) if one.section == STEPS], seeds=30)
+    cells = [(PHISHING, *LISTING, case) for case in (*PER_ROUND.values(), *study_runs.CONSTANT_STEPS)]
+    assert {len(runs.of(STEPS, cell)) for cell in cells if runs.has(STEPS, cell)} == {12, 30}
+    assert judged(claims.falling_steps, runs)[0] in Verdict
+
+
 def test_claims_on_tuned_steps_follow_from_accuracies():
     assert judged(claims.tuned_steps, steps(90.0))[0] == Verdict.REPRODUCED
     word, readings = judged(claims.tuned_steps, steps(92.0))
