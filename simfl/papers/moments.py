@@ -102,14 +102,8 @@ def size_moments(sizes: Sizes, num_examples: int) -> SizeMoments:
         raise ValueError(f"sizes: expected every batch below the {num_examples} examples there are, found {s.max():g}")
     q = s[s > 0] / num_examples
     odds = q / (1.0 - q)
-    return SizeMoments(
-        rounds=int(q.size),
-        gradients=float(s.sum()),
-        largest_rate=float(q.max()),
-        first=float(q.mean()),
-        second=float((q * odds).mean()),
-        third=float((q * odds**2).mean()),
-    )
+    means = [float((q * odds**power).mean()) for power in range(3)]
+    return SizeMoments(int(q.size), float(s.sum()), float(q.max()), *means)
 
 
 def largest_order(sigma: float, largest_rate: float, *, strict: bool = False) -> int:

@@ -52,17 +52,10 @@ def command(
     smallest = smallest_admissible_epsilon(
         **{name: value for name, value in noise.items() if name not in ("epsilon", "gradient_bound", "mu")}
     )
-    views, least = claim.accounted(accountant), claim.least_delta()
+    views, least, remark = claim.accounted(accountant), claim.least_delta(), claim.remark1_from_step()
     rows = [*_claim_rows(claim, smallest), *_accounted_rows(views), *_least_rows(claim, least)]
-    result: dict[str, Any] = {
-        "theorem2": claim,
-        "smallest_admissible_epsilon": smallest,
-        "remark1_from_step": claim.remark1_from_step(),
-        "accounted": views,
-        "least_delta": least,
-        "convergence": None,
-        "proposition2": None,
-    }
+    result: dict[str, Any] = {"theorem2": claim, "smallest_admissible_epsilon": smallest, "remark1_from_step": remark}
+    result |= {"accounted": views, "least_delta": least, "convergence": None, "proposition2": None}
     notes = _notes(claim, views, least)
     if problem["dimension"] is not None:
         if problem["staleness"] is None:
@@ -177,14 +170,8 @@ def _convergence(problem: Any, claim: Theorem2) -> tuple[list[Row | str], dict[s
     quiet = theorem1(problem, step_size=largest, steps=claim.steps)
     needed = minimal_steps(problem) if problem.num_workers > 1 else math.nan
     enough = "a condition, no run length" if claim.steps < needed else "this run is as long"
-    values = {
-        "rho": problem.rho,
-        "rhobar": problem.rhobar,
-        "largest_step_size": largest,
-        "theorem1": bound,
-        "theorem1_without_noise": quiet,
-        "minimal_steps": needed,
-    }
+    values = {"rho": problem.rho, "rhobar": problem.rhobar, "largest_step_size": largest}
+    values |= {"theorem1": bound, "theorem1_without_noise": quiet, "minimal_steps": needed}
     rows: list[Row | str] = [
         "Convergence: mean of E||grad F||² over the steps",
         ("rho", problem.rho, "mixing: second eigenvalue of E[A^T A]"),

@@ -129,18 +129,10 @@ def _scheduled(epochs: int) -> tuple[str, str]:
 
 #: A world where only computing takes time, the same for every batch.
 _IDEAL = (
-    "clients.jitter=1",
-    "links.latency=0 s",
-    "links.bandwidth=null",
-    "data=digits",
-    "algorithm.sampling=shuffle",
-    "algorithm.batch_size=32",
-    "algorithm.step_size=0.4",
-    "privacy=null",
-    "stop={epochs: 60}",
-    "evaluate.every={epochs: 60}",
-    "record.updates=false",
-)
+    "clients.jitter=1", "links.latency=0 s", "links.bandwidth=null", "data=digits", "algorithm.sampling=shuffle",
+    "algorithm.batch_size=32", "algorithm.step_size=0.4", "privacy=null", "stop={epochs: 60}",
+    "evaluate.every={epochs: 60}", "record.updates=false",
+)  # fmt: skip
 _BRIEF = ("record.updates=false",)
 _MLP = (*_BRIEF, "model={kind: mlp, hidden: [128, 64, 64]}", "links.bandwidth=594 Mbit/s")
 _SHORT = (*_MLP, *_scheduled(4), "evaluate.every={epochs: 0.25}")
@@ -496,13 +488,8 @@ def large_batches(runs: Runs) -> Iterator[Reading]:
 
 
 def _case3(network: str, gradients: str, exchange: str, batch: int, sigma: float) -> dict[str, str]:
-    return {
-        "network": network,
-        "gradients": gradients,
-        "models are averaged": EXCHANGES[exchange],
-        "batch": str(batch),
-        "σ": f"{sigma:g}",
-    }
+    how = {"network": network, "gradients": gradients, "models are averaged": EXCHANGES[exchange]}
+    return {**how, "batch": str(batch), "σ": f"{sigma:g}"}
 
 
 def large_batches_of_sequences(runs: Runs) -> Iterator[Reading]:

@@ -458,22 +458,8 @@ def theorem2(
     alpha, largest_alpha, zeta_squared = setting.orders_at(mu, epsilon)
     zeta = math.sqrt(zeta_squared)
     on_sum = 2.0 * gradient_bound * zeta
-    return Theorem2(
-        epsilon=epsilon,
-        delta=delta,
-        num_workers=num_workers,
-        examples=examples,
-        batch_size=batch_size,
-        steps=steps,
-        gradient_bound=gradient_bound,
-        mu=mu,
-        alpha=alpha,
-        largest_alpha=largest_alpha,
-        noise_std_for_mean=on_sum / batch_size,
-        noise_std_for_sum=on_sum,
-        noise_multiplier=2.0 * zeta,
-        zeta=zeta,
-    )
+    given = (epsilon, delta, num_workers, examples, batch_size, steps, gradient_bound)
+    return Theorem2(*given, mu, alpha, largest_alpha, on_sum / batch_size, on_sum, 2.0 * zeta, zeta)
 
 
 def smallest_admissible_epsilon(delta: float, *, num_workers: int, examples: int, batch_size: int, steps: int) -> float:
@@ -632,13 +618,6 @@ def proposition2(
     on_sum = noise.noise_std_for_mean if as_printed else noise.noise_std_for_sum
     c4 = 4.0 * math.sqrt(5.0) * (1.0 + 1.0 / ((B**2 if as_printed else 1.0) * noise.mu * (1.0 - noise.mu)))
     needed, step_size = minimal_steps(problem, as_printed=as_printed), K / (B * math.sqrt(steps))
-    return Proposition2(
-        steps=steps,
-        bound=c4 * gradient_bound * math.sqrt(d * L * gap * setting.log_delta) / (K * examples * epsilon),
-        c4=c4,
-        exact_bound=_bound(problem, step_size, steps, on_sum).bound,
-        step_size=step_size,
-        theorem2=noise,
-        minimal_steps=needed,
-        long_enough=steps >= needed,
-    )
+    bound = c4 * gradient_bound * math.sqrt(d * L * gap * setting.log_delta) / (K * examples * epsilon)
+    exact = _bound(problem, step_size, steps, on_sum).bound
+    return Proposition2(steps, bound, c4, exact, step_size, noise, needed, steps >= needed)

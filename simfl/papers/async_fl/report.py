@@ -55,15 +55,8 @@ def check_gate(plan: Selection, d: int, clients: int) -> dict[str, Any]:
     violated = [i for i in lacking if lacking[i] > allowed[i]]
     first = violated[0] if violated else None
     at = plan.rounds - 1 if first is None else first
-    return {
-        "d": d,
-        "clients": clients,
-        "first_violated_round": first,
-        "violated_rounds": len(violated),
-        "round": at,
-        "may_lack": lacking[at],
-        "allowed": allowed[at],
-    }
+    rounds = {"first_violated_round": first, "violated_rounds": len(violated), "round": at}
+    return {"d": d, "clients": clients, **rounds, "may_lack": lacking[at], "allowed": allowed[at]}
 
 
 def rows_of(result: Result, neighbors: Neighbors) -> list[Row | str]:

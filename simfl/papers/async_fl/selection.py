@@ -244,14 +244,9 @@ def constant_alternative(
     checks.whole(1, num_examples, size=size)
     rounds = math.ceil(plan.setting.gradients / size)
     sigma = noise_multiplier_for(
-        epsilon,
-        delta,
-        steps=rounds,
-        sampling_rate=size / num_examples,
-        sampling=_SAMPLING[neighbors],
-        neighbors=neighbors,
-        accountant=accountant,
-    )
+        epsilon, delta, steps=rounds, sampling_rate=size / num_examples, sampling=_SAMPLING[neighbors],
+        neighbors=neighbors, accountant=accountant,
+    )  # fmt: skip
     return Alternative(size, rounds, sigma, aggregated_noise(sigma, rounds))
 
 

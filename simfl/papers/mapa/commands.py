@@ -85,13 +85,7 @@ def command(
         ("delta, published sampler", leak, published),
         *audp_rows,
     ]
-    result = {
-        "stages": stages,
-        "total": spent,
-        "literal_epsilon": literal,
-        "radius_only_delta": leak,
-        "audp": compared,
-    }
+    result = {"stages": stages, "total": spent, "literal_epsilon": literal, "radius_only_delta": leak, "audp": compared}
     title = f"MAPA: epsilon = {show(epsilon)} per release, b = {batch}, K = {clients}, T = {steps:,}"
     present(title, rows, notes=_notes(stages, steps, stage["second_moment"]), result=result, as_json=as_json)
 
@@ -146,13 +140,8 @@ def _audp(
     variance = problem.variance(sensitivity, epsilon, second_moment)
     bound = mapa.theorem2(problem, variance, **audp)
     first, other = (mapa.audp_step_size(problem, variance, 1, without_logarithm=flag) for flag in (False, True))
-    result = {
-        "sensitivity": sensitivity,
-        "variance": variance,
-        "first_step_size": first,
-        "first_step_size_11": other,
-        "theorem2": bound,
-    }
+    steps = {"first_step_size": first, "first_step_size_11": other}
+    result = {"sensitivity": sensitivity, "variance": variance, **steps, "theorem2": bound}
     rows: list[Row | str] = [
         f"AUDP with G = {show(audp['gradient_bound'])}, R = {show(audp['radius'])}",
         ("sensitivity of the mean, 2 G/b", sensitivity, "the same for all steps"),

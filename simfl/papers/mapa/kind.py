@@ -41,14 +41,8 @@ def formulas(
 ) -> mapa.AsynchronousProblem:
     """Return the inputs of the paper's formulas; `dimension` counts noisy parameters."""
     config = kind.config
-    return mapa.AsynchronousProblem(
-        sampling_std=config.sampling_std,
-        batch_size=config.batch_size,
-        smoothness=config.smoothness,
-        staleness=kind.staleness,
-        initial_gap=initial_gap,
-        dimension=dimension,
-    )
+    drawn = config.sampling_std, config.batch_size
+    return mapa.AsynchronousProblem(*drawn, config.smoothness, kind.staleness, initial_gap, dimension)
 
 
 class AudpKind(ServedSgdKind[Audp]):
@@ -119,16 +113,10 @@ def plan(scenario: Scenario, dimension: int) -> tuple[mapa.Stage, ...]:
     epsilon = min(levels) if isinstance(levels, tuple) else levels
     if privacy.protects == "client":  # the listing clips the mean, to the norm of examples, and takes dS for 2C/b
         epsilon /= batch
-    stages = mapa.stages(
-        formulas(MapaKind(scenario), dimension, config.initial_gap),
-        epsilon,
-        initial=initial,
-        theta=config.reduction,
-        steps=MANY if stop.updates is None else stop.updates,
-        second_moment=privacy.second_moment if config.second_moment == "auto" else config.second_moment,
-        rule=config.rule,
-    )
-    return stages[: config.stages]
+    moment = privacy.second_moment if config.second_moment == "auto" else config.second_moment
+    steps, problem = stop.updates or MANY, formulas(MapaKind(scenario), dimension, config.initial_gap)
+    how: dict[str, Any] = {"steps": steps, "second_moment": moment, "rule": config.rule}
+    return mapa.stages(problem, epsilon, initial=initial, theta=config.reduction, **how)[: config.stages]
 
 
 def stage_rules(scenario: Scenario, dimension: int) -> list[StageRule]:

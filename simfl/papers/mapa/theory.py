@@ -396,16 +396,8 @@ def total(epsilon: float, releases: int, *, sampling_rate: float = 1.0, delta: f
     """
     checks.positive(epsilon=epsilon)
     less = amplified_epsilon(epsilon, sampling_rate)
+    advanced, certified = ([of(one, releases, delta) for one in (epsilon, less)]
+                           for of in (advanced_epsilon, composed_epsilon))  # fmt: skip
     return RunCost(
-        epsilon=epsilon,
-        releases=releases,
-        sampling_rate=sampling_rate,
-        delta=delta,
-        amplified=less,
-        basic=releases * epsilon,
-        amplified_basic=releases * less,
-        advanced=advanced_epsilon(epsilon, releases, delta),
-        amplified_advanced=advanced_epsilon(less, releases, delta),
-        certified=composed_epsilon(epsilon, releases, delta),
-        amplified_certified=composed_epsilon(less, releases, delta),
+        epsilon, releases, sampling_rate, delta, less, releases * epsilon, releases * less, *advanced, *certified
     )

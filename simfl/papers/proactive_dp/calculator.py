@@ -86,20 +86,12 @@ class Calculator:
             raise ConditionError(settled.reason)
         course, epsilon, sigma = settled
         larger = self._settle(batch + 1, gradients) if batch < self._most(gradients) else Stop("K", "")
+        bound_by = larger.condition if isinstance(larger, Stop) else ""
         return theorems.checked_plan(
-            course,
-            epsilon=epsilon,
-            delta=self.delta,
-            sigma=sigma,
-            exact=self.exact,
-            batch=batch,
-            rounds=gradients // batch,
-            last_batch=gradients % batch,
-            gradients=gradients,
-            asked=gradients,
-            done=tuple(self.done),
-            bound_by=larger.condition if isinstance(larger, Stop) else "",
-        )
+            course, epsilon=epsilon, delta=self.delta, sigma=sigma, exact=self.exact, batch=batch,
+            rounds=gradients // batch, last_batch=gradients % batch, gradients=gradients, asked=gradients,
+            done=tuple(self.done), bound_by=bound_by,
+        )  # fmt: skip
 
     def _most(self, gradients: int) -> int:
         checks.whole(1, gradients=gradients)
@@ -109,12 +101,8 @@ class Calculator:
         """Return all rounds, the smallest claimed epsilon and its sigma, or Stop."""
         checks.whole(1, self._most(gradients), batch=batch)
         before = self._before
-        course = Course(
-            before.rounds - (-gradients // batch),
-            before.gradients + gradients,
-            max(before.largest, batch),
-            self.num_examples,
-        )
+        rounds, largest = before.rounds - (-gradients // batch), max(before.largest, batch)
+        course = Course(rounds, before.gradients + gradients, largest, self.num_examples)
         if self.sigma is not None and self._too_little_noise:
             return Stop(
                 "(35)",

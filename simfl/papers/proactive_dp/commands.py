@@ -58,14 +58,8 @@ def command(
     moments: float | None = None
     with contextlib.suppress(ConditionError):  # the plan is at the limit of the conditions of the moments
         moments = explicit_moment_epsilon(proactive.sizes_of(plan.schedule), plan.num_examples, **noise)
-    result: dict[str, Any] = {
-        "plan": plan,
-        "total_rounds": plan.total_rounds,
-        "epochs": plan.epochs,
-        "claimed_epsilon": plan.epsilon,
-        "moment_epsilon": moments,
-        "certified": certified,
-    }
+    result: dict[str, Any] = {"plan": plan, "total_rounds": plan.total_rounds, "epochs": plan.epochs}
+    result |= {"claimed_epsilon": plan.epsilon, "moment_epsilon": moments, "certified": certified}
     rows = [*_plan_rows(plan), *_epsilon_rows(plan, moments, certified), *_condition_rows(plan, options["gamma"])]
     title = f"Proactive DP, Theorem B.4: {plan.num_examples:,} examples, {plan.asked:,} gradients"
     present(f"{title}, delta = {show(plan.delta)}", rows, notes=_notes(plan, certified), result=result, as_json=as_json)

@@ -89,22 +89,10 @@ def plan(
     sigma = _round_down(best.noise_multiplier)
     rounds = plan_rounds(num_examples, epochs=epochs, delta=delta, sigma=sigma)
     release = Release(sigma, rounds.batch / num_examples, "poisson")
-    return TrainingPlan(
-        target_loss=target_loss,
-        clipping_norm=best.clipping_norm,
-        noise_multiplier=sigma,
-        bound=best.bound,
-        expected_accuracy=best.accuracy,
-        reference=graph.reference,
-        num_examples=num_examples,
-        epochs=rounds.epochs,
-        delta=delta,
-        batch_size=rounds.batch,
-        rounds=rounds.rounds,
-        gamma=rounds.gamma,
-        claimed_epsilon=rounds.epsilon,
-        certified_epsilon=certified_epsilon_of([(release, rounds.rounds)], delta),
-    )
+    certified = certified_epsilon_of([(release, rounds.rounds)], delta)
+    chosen = (target_loss, best.clipping_norm, sigma, best.bound, best.accuracy, graph.reference)
+    schedule = (num_examples, rounds.epochs, delta, rounds.batch, rounds.rounds, rounds.gamma)
+    return TrainingPlan(*chosen, *schedule, rounds.epsilon, certified)
 
 
 def _round_down(value: float) -> float:

@@ -185,18 +185,9 @@ def read_graph(folder: Path, settings: Mapping[str, Any]) -> UtilityGraph:
             raise ValueError("rows are missing")
         columns = zip(*(map(tuple, curve.T.tolist()) for curve in curves), strict=True)
         norms, sigmas, factors, ratios, lows, highs, _, accuracies = columns
-        graph = UtilityGraph(
-            clipping_norms=tuple(values[0] for values in norms),
-            noise_multipliers=sigmas[0],
-            noise_factors=factors[0],
-            accuracies=tuple(values[0] for values in accuracies),
-            unclipped_accuracy=float(about["unclipped_accuracy"]),
-            ratios=ratios,
-            lows=lows,
-            highs=highs,
-            draws=int(about["draws"]),
-            gradients=int(about["gradients"]),
-        )
+        clips, levels = (tuple(values[0] for values in one) for one in (norms, accuracies))
+        unclipped, counts = float(about["unclipped_accuracy"]), (int(about["draws"]), int(about["gradients"]))
+        graph = UtilityGraph(clips, sigmas[0], factors[0], levels, unclipped, ratios, lows, highs, *counts)
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise DataError(
             f"--graph: {path}: expected the table of a utility graph, found an error ({error}); draw one with "

@@ -209,12 +209,9 @@ class Course:
                 )
         if not schedule:
             raise ValueError("schedule: expected at least one round")
-        return cls(
-            sum(rounds for _, rounds in schedule),
-            sum(size * rounds for size, rounds in schedule),
-            max(size for size, _ in schedule),
-            num_examples,
-        )
+        sizes, rounds_of = zip(*schedule, strict=True)
+        gradients = sum(size * rounds for size, rounds in schedule)
+        return cls(sum(rounds_of), gradients, max(sizes), num_examples)
 
     @property
     def epochs(self) -> float:
@@ -398,20 +395,10 @@ def plan_rounds(
         )
     rounds = total // batch
     return checked_plan(
-        Course(rounds, rounds * batch, batch, num_examples),
-        epsilon=epsilon,
-        delta=delta,
-        sigma=sigma,
-        exact=exact,
-        gamma=value,
-        batch=batch,
-        rounds=rounds,
-        last_batch=0,
-        gradients=rounds * batch,
-        asked=total,
-        done=(),
+        Course(rounds, rounds * batch, batch, num_examples), epsilon=epsilon, delta=delta, sigma=sigma, exact=exact,
+        gamma=value, batch=batch, rounds=rounds, last_batch=0, gradients=rounds * batch, asked=total, done=(),
         bound_by=bound_by,
-    )
+    )  # fmt: skip
 
 
 def gradients_of(num_examples: int, epochs: float | None, gradients: int | None) -> int:

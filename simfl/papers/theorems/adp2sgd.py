@@ -62,17 +62,9 @@ def mixing_of(run: Run) -> float:
 
 def problem_for(known: Problem, scenario: Mapping[str, Any], tau: float, rho: float) -> DecentralizedProblem:
     """Return the constants of the bounds."""
-    return DecentralizedProblem(
-        num_workers=scenario["clients"]["count"],
-        batch_size=scenario["algorithm"]["batch_size"],
-        smoothness=known.smoothness,
-        initial_gap=known.gap,
-        sampling_variance=known.spread,
-        worker_variance=known.drift,
-        dimension=known.dimension,
-        staleness=tau,
-        rho=rho,
-    )
+    count, batch = scenario["clients"]["count"], scenario["algorithm"]["batch_size"]
+    loss = known.smoothness, known.gap, known.spread, known.drift, known.dimension
+    return DecentralizedProblem(count, batch, *loss, staleness=tau, rho=rho)
 
 
 def constants_of(run: Run) -> tuple[DecentralizedProblem, Floats, Floats]:

@@ -49,14 +49,9 @@ def _constants(run: Run, moment: SecondMoment) -> tuple[AsynchronousProblem, flo
     if min(known.lipschitz, known.gradient_bound(radius)) > G:
         raise ConditionError(f"gradients may exceed {G:g}, to which they are clipped")
     gaps = run.metrics["suboptimality"].to_numpy(np.float64)
-    problem = AsynchronousProblem(
-        sampling_std=known.variance**0.5,
-        batch_size=config["batch_size"],
-        smoothness=known.smoothness,
-        staleness=float(run.updates["staleness"].max()),
-        initial_gap=float(gaps[0]),
-        dimension=known.dimension,
-    )
+    loss = known.variance**0.5, config["batch_size"], known.smoothness
+    staleness = float(run.updates["staleness"].max())
+    problem = AsynchronousProblem(*loss, staleness, initial_gap=float(gaps[0]), dimension=known.dimension)
     return problem, _variance(problem, run, moment), radius, G, run.metrics["updates"].to_numpy(np.float64), gaps
 
 

@@ -82,24 +82,14 @@ def command(
         *_noise_rows(one, many, constants, **step),
         *_exact_rows(one, many, joint, uses["models"], uses["copies"]),
     ]
-    result: dict[str, Any] = {
-        "loss": constants,
-        "algorithm1": one,
-        "dp_sgd": many,
-        "joint": {**uses, "epsilon": joint},
-        "convergence": None,
-    }
+    result: dict[str, Any] = {"loss": constants, "algorithm1": one, "dp_sgd": many}
+    result |= {"joint": {**uses, "epsilon": joint}, "convergence": None}
     if utility["dimension"] is not None:
         more, result["convergence"] = _convergence({**utility, "examples": examples}, global_share, one, constants)
         rows += more
     title = f"One-pass SGD without replacement: n = {examples:,}, b = {noise['batch_size']}"
-    present(
-        f"{title}, (epsilon = {show(one.epsilon)}, delta = {show(one.delta)})",
-        rows,
-        notes=_notes(one, joint, loss=constants, **step),
-        result=result,
-        as_json=as_json,
-    )
+    title += f", (epsilon = {show(one.epsilon)}, delta = {show(one.delta)})"
+    present(title, rows, notes=_notes(one, joint, loss=constants, **step), result=result, as_json=as_json)
 
 
 def _noise_rows(one: OnePassNoise, many: OnePassNoise, loss: LossConstants, step_size: float) -> list[Row | str]:

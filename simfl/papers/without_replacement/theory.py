@@ -174,20 +174,9 @@ def _noise(
     else:
         std = analytic_std(step_epsilon, step_delta, sensitivity)
     exact = gaussian_epsilon(delta, math.sqrt(visits) * sensitivity / std)
-    return OnePassNoise(
-        epsilon=epsilon,
-        delta=delta,
-        calibration=calibration,
-        step_epsilon=step_epsilon,
-        step_delta=step_delta,
-        visits=visits,
-        sensitivity=sensitivity,
-        noise_std=std,
-        noise_multiplier=2.0 * std / sensitivity,
-        proven=calibration == "analytic" or step_epsilon < 1.0,
-        exact_epsilon=exact,
-        claim_holds=exact <= epsilon * (1.0 + 1e-9),
-    )
+    level, proven = 2.0 * std / sensitivity, calibration == "analytic" or step_epsilon < 1.0
+    claimed, step = (epsilon, delta, calibration), (step_epsilon, step_delta, visits)
+    return OnePassNoise(*claimed, *step, sensitivity, std, level, proven, exact, exact <= epsilon * (1.0 + 1e-9))
 
 
 # -- convergence -----------------------------------------------------------------------------
