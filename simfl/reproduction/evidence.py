@@ -12,7 +12,7 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,18 @@ class Reading:
         remarks = {True: "", False: " (does not hold)", None: " (not decided)"}
         mixed = len({part.held for part in self.parts}) > 1
         return "; ".join(part.text + remarks[part.held] * mixed for part in self.parts)
+
+
+def gathered(readings: Iterable[Reading]) -> tuple[Reading, ...]:
+    """Return the readings that have parts; those of equal choices are one.
+
+    A check yields a reading for each part, or for several.
+    """
+    whole: dict[tuple[tuple[str, str], ...], Reading] = {}
+    for one in readings:
+        known = whole.setdefault(tuple(one.choices.items()), replace(one, parts=()))
+        whole[tuple(one.choices.items())] = replace(known, parts=(*known.parts, *one.parts))
+    return tuple(one for one in whole.values() if one.parts)
 
 
 def all_of(held: Iterable[bool | None]) -> bool | None:

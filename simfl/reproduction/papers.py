@@ -100,10 +100,10 @@ class Number:
 class PaperClaim:
     """A claim of the paper, as a sentence.
 
-    `check` yields a reading for every choice of open settings that has runs. `headline` says whether people choose the
-    paper's method for this claim. `figure` is the name of the figure that shows it, "" for none. `instead` is the
-    replacement of the paper's model or data, such as "softmax regression instead of nine networks". `short` says how
-    the runs fall short of the paper's budget, "" if they do not.
+    `check` yields a reading for every choice of open settings that has runs, or one for each part (see `gathered`).
+    `headline` says whether people choose the paper's method for this claim. `figure` is the name of the figure that
+    shows it, "" for none. `instead` is the replacement of the paper's model or data, such as "softmax regression
+    instead of nine networks". `short` says how the runs fall short of the paper's budget, "" if they do not.
     """
 
     text: str

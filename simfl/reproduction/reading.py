@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simfl.comparison.sweeps import Sweep
-from simfl.reproduction.evidence import Judged, NotMeasuredError, Reading, Verdict, seeds_needed, verdict_of
+from simfl.reproduction.evidence import Judged, NotMeasuredError, Reading, Verdict, gathered, seeds_needed, verdict_of
 from simfl.reproduction.papers import Number, Paper, Runs
 
 
@@ -39,7 +39,7 @@ def judged(paper: Paper, runs: Runs, quick: bool = False, lost: bool = False) ->
     for claim in paper.claims:
         readings: tuple[Reading, ...] = ()
         try:
-            readings = tuple(reading for reading in claim.check(runs) if reading.parts)
+            readings = gathered(claim.check(runs))
             verdict = verdict_of(readings, claim.short)
             why = (claim.short or seeds_needed(readings)) if verdict is Verdict.UNDECIDABLE else ""
         except NotMeasuredError as error:

@@ -344,10 +344,9 @@ def _equal(case: str, values: Sequence[float], bar: float, unit: str, digits: in
 def equal_accuracy(runs: Runs) -> Iterator[Reading]:
     """Judge whether A(DP)²SGD is as accurate as SYNC at every noise level."""
     for section, network in NETWORKS.items():
-        levels = [case for case in cases_of(runs, section) if case in NOISE]
-        if levels:
-            parts = [_equal(case, lead(runs, section, case), BAR, "points") for case in levels]
-            yield Reading({"network": network}, parts, own=section in CONVOLUTIONAL)
+        for case in (case for case in cases_of(runs, section) if case in NOISE):
+            part = _equal(case, lead(runs, section, case), BAR, "points")
+            yield Reading({"network": network}, [part], own=section in CONVOLUTIONAL)
 
 
 def ahead_without_noise(runs: Runs) -> Iterator[Reading]:
@@ -391,12 +390,11 @@ def noise_costs(runs: Runs) -> Iterator[Reading]:
         if len(levels) < len(NOISE):
             continue
         starts = {"not clipped": levels[0], **({"clipped": CLIPPED} if section is SOFTMAX else {})}
-        for words, start in starts.items():
-            parts = []
-            for kind, (less, more) in itertools.product(METHODS, itertools.pairwise([start, *levels[1:]])):
-                text = f"{METHODS[kind]}, {more} against {less} costs {{lead}} points"
-                parts += runs.leads(section, (less, kind), (more, kind), text, digits=2)
-            yield Reading({"network": network, "without noise": words}, parts, own=section in CONVOLUTIONAL)
+        for (words, start), (kind, name) in itertools.product(starts.items(), METHODS.items()):
+            for less, more in itertools.pairwise([start, *levels[1:]]):
+                text = f"{name}, {more} against {less} costs {{lead}} points"
+                cost = runs.leads(section, (less, kind), (more, kind), text, digits=2)
+                yield Reading({"network": network, "without noise": words}, cost, own=section in CONVOLUTIONAL)
 
 
 def slow_learners(runs: Runs, sections: Sequence[Section] = (SOFTMAX, MLP)) -> Iterator[Reading]:
@@ -406,7 +404,7 @@ def slow_learners(runs: Runs, sections: Sequence[Section] = (SOFTMAX, MLP)) -> I
     learner. It must be at least half of the paper's arithmetic, in logarithms.
     """
     for section in sections:
-        parts, cases = [], cases_of(runs, section)
+        cases = cases_of(runs, section)
         for case in (case for case in cases if case in SLOW and EQUALLY_FAST in cases):
             slow, usual = (ratios(runs, section, which, speed_up) for which in (case, EQUALLY_FAST))
             logs = [math.log(one / other) for one, other in zip(slow, usual, strict=False)]
@@ -417,9 +415,9 @@ def slow_learners(runs: Runs, sections: Sequence[Section] = (SOFTMAX, MLP)) -> I
                 f"{ratio_of(usual).mean:.2f} times without a slow learner: {gain.mean:.2f} times as much ({span}bar: "
                 f"{bar:.2f}; geometric means)"
             )
-            parts.append(above(logs, math.log(bar), text))
-            parts.append(within(gap, BAR, f"{_short(case)}: {show(gap, sign=True)} points (bar: {BAR:g} either way)"))
-        yield Reading({"network": NETWORKS.get(section, "LSTM")}, parts, own=section in (MLP, CIFAR))
+            near = within(gap, BAR, f"{_short(case)}: {show(gap, sign=True)} points (bar: {BAR:g} either way)")
+            parts = [above(logs, math.log(bar), text), near]
+            yield Reading({"network": NETWORKS.get(section, "LSTM")}, parts, own=section in (MLP, CIFAR))
 
 
 def _short(case: str) -> str:
@@ -502,15 +500,10 @@ def large_batches_of_sequences(runs: Runs) -> Iterator[Reading]:
 
 def equal_losses(runs: Runs) -> Iterator[Reading]:
     """Judge whether an LSTM equals SYNC at every noise level."""
-    levels = [case for case in cases_of(runs, LSTM) if case in NOISE]
-    losses, points = [], []
-    for case in levels:
+    for case in (case for case in cases_of(runs, LSTM) if case in NOISE):
         values = runs.pairs(LSTM, (case, "adpsgd"), (case, "sync"), lambda one, other: loss(one) - loss(other))
-        losses.append(_equal(case, values, LOSS_BAR, "nats", digits=3))
-        points.append(_equal(case, lead(runs, LSTM, case), BAR, "points"))
-    if levels:
-        yield Reading({"measured": "held-out loss"}, losses, own=True)
-        yield Reading({"measured": "accuracy"}, points)
+        yield Reading({"measured": "held-out loss"}, [_equal(case, values, LOSS_BAR, "nats", digits=3)], own=True)
+        yield Reading({"measured": "accuracy"}, [_equal(case, lead(runs, LSTM, case), BAR, "points")])
 
 
 @functools.cache
@@ -528,25 +521,19 @@ def theorem_holds(runs: Runs) -> Iterator[Reading]:
     """
     for printed in (False, True):
         least = {setting: [own.least_delta(printed) for own in claimed(*PRIVACY[setting])] for setting in PRIVACY}
-        for seen in (True, False):
-            parts = []
-            for setting, deltas in least.items():
-                theorems = claimed(*PRIVACY[setting])
-                most = [math.inf if printed or not seen else own.certified().epsilon for own in theorems]
-                fails = any(delta > own.delta for delta, own in zip(deltas, theorems, strict=True))
-                holds = all(epsilon <= own.epsilon for epsilon, own in zip(most, theorems, strict=True))
-                text = (
-                    f"{setting}: claimed is ε {_listed(own.epsilon for own in theorems)} with δ = {DELTA:g}, certified "
-                    f"is {'nothing' if math.inf in most else f'ε {_listed(most)}'}, δ is at least {_listed(deltas)}"
-                )
-                parts.append(Part(False if fails else True if holds else None, text))
-            choices = {
-                "noise": "σ on the sum (as Algorithm 1 prints it)"
-                if printed
-                else "σ on the mean (as the proof has it)",
-                "whose an update is": "seen by neighbors" if seen else "hidden from all",
-            }
-            yield Reading(choices, parts, own=not printed and not seen)
+        noise_ = "σ on the sum (as Algorithm 1 prints it)" if printed else "σ on the mean (as the proof has it)"
+        for seen, (setting, deltas) in itertools.product((True, False), least.items()):
+            theorems = claimed(*PRIVACY[setting])
+            most = [math.inf if printed or not seen else own.certified().epsilon for own in theorems]
+            fails = any(delta > own.delta for delta, own in zip(deltas, theorems, strict=True))
+            holds = all(epsilon <= own.epsilon for epsilon, own in zip(most, theorems, strict=True))
+            text = (
+                f"{setting}: claimed is ε {_listed(own.epsilon for own in theorems)} with δ = {DELTA:g}, certified "
+                f"is {'nothing' if math.inf in most else f'ε {_listed(most)}'}, δ is at least {_listed(deltas)}"
+            )
+            part = Part(False if fails else True if holds else None, text)
+            choices = {"noise": noise_, "whose an update is": "seen by neighbors" if seen else "hidden from all"}
+            yield Reading(choices, [part], own=not printed and not seen)
 
 
 def _listed(values: Iterable[float]) -> str:

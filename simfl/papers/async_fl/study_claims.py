@@ -231,13 +231,10 @@ def _saving(runs: Runs, kind: str, strongly: str = plan.STRONGLY, plain: str = p
         ):
             starts = (strongly, plan.STEEP, *setting), (plain, rule, *setting)
             pairs = [((*start, kind), (*start, size)) for start in starts for size in sizes]
-            if runs.has(GROWING, *itertools.chain.from_iterable(pairs)):
-                parts = [
-                    _saves_rounds(runs, GROWING, grown, other, f"sizes of {other[-1]}", f"{grown[0]}: ")
-                    for grown, other in pairs
-                ]
+            for grown, other in pairs if runs.has(GROWING, *itertools.chain.from_iterable(pairs)) else ():
+                part = _saves_rounds(runs, GROWING, grown, other, f"sizes of {other[-1]}", f"{grown[0]}: ")
                 choices = {"against": against, "steps, plain convex": rule}
-                yield _reading(choices, setting, *parts, own=(rule, against) == (plan.ROOT, SMALL))
+                yield _reading(choices, setting, part, own=(rule, against) == (plan.ROOT, SMALL))
 
 
 #: The same for sizes of 50 i, also on covtype, and for sizes of order i/ln i.
@@ -296,14 +293,11 @@ EQUAL_ROUNDS = "a constant size of as many rounds"
 def better_with_privacy(runs: Runs) -> Iterator[Reading]:
     """Judge whether growing sizes are more accurate than constant ones on w8a."""
     tables = {SIXTEEN_SMALL: tuple(plan.SMALL_STEPS), SIXTEEN_SAME: (plan.SIXTEEN,), EQUAL_ROUNDS: (plan.AS_MANY,)}
-    for (against, roles), sigma in itertools.product(tables.items(), plan.SIGMAS):
-        others = [role + plan.SIGMAS[sigma] for role in roles]
-        for aggregation, intercept in itertools.product((SUM, MEAN), (WITH, plan.WITHOUT)):
-            starts = [(task, aggregation, plan.EVEN, intercept) for task in (plan.W8A_STRONGLY, plan.W8A_PLAIN)]
-            parts = [part for start in starts for part in _leads(runs, start, GROWN, others)]
-            own = (against, sigma) == (SIXTEEN_SMALL, "8")
-            if parts:
-                yield _reading({"against": against, "its σ": sigma}, (aggregation, intercept), *parts, own=own)
+    grid = (tables.items(), plan.SIGMAS, (SUM, MEAN), (WITH, plan.WITHOUT), (plan.W8A_STRONGLY, plan.W8A_PLAIN))
+    for (against, roles), sigma, way, intercept, task in itertools.product(*grid):
+        others, own = [role + plan.SIGMAS[sigma] for role in roles], (against, sigma) == (SIXTEEN_SMALL, "8")
+        parts = _leads(runs, (task, way, plan.EVEN, intercept), GROWN, others)
+        yield _reading({"against": against, "its σ": sigma}, (way, intercept), *parts, own=own)
 
 
 def network_with_privacy(runs: Runs) -> Iterator[Reading]:
@@ -315,8 +309,8 @@ def network_with_privacy(runs: Runs) -> Iterator[Reading]:
     for way, (against, roles) in itertools.product((SUM, MEAN), tables.items()):
         start = (LENET5, way, plan.EVEN, WITH)
         grown = [cell for role in (GROWN, plan.FROM_SMALL) if runs.has(PRIVATE, cell := (*start, role))]
-        if grown and (parts := _leads(runs, start, best_cell(runs, PRIVATE, grown)[-1], roles)):
-            yield _reading({"against": against}, (way,), *parts, own=against == SIXTEEN_SMALL)
+        parts = _leads(runs, start, best_cell(runs, PRIVATE, grown)[-1], roles) if grown else []
+        yield _reading({"against": against}, (way,), *parts, own=against == SIXTEEN_SMALL)
 
 
 def _above_typically(lead: Sequence[float], bar: float, text: str, least: float) -> Part:
@@ -356,54 +350,44 @@ def less_noise(runs: Runs) -> Iterator[Reading]:
         yield Reading({"constant size": size}, (part,), own=role == plan.SIXTEEN)
 
 
-def _table3(runs: Runs) -> Iterator[tuple[plan.Setting, dict[str, Mapping[int, tuple[float, ...]]]]]:
-    """Yield settings with the accuracies of every problem, by size.
+def _table3(runs: Runs) -> Iterator[tuple[plan.Setting, str, Mapping[int, tuple[float, ...]]]]:
+    """Yield settings and problems with the accuracies by size.
 
     LeNet-5 has no choice of an intercept, so its runs stand for both.
     """
     for setting in dict.fromkeys(cell[1:4] for cell in runs.cells(CONSTANT, plan.STRONGLY)):
-        starts = {plan.STRONGLY: setting, plan.PLAIN: setting, LENET5: (*setting[:2], WITH)}
-        rows = {problem: runs.accuracies(CONSTANT, problem, *start) for problem, start in starts.items()}
-        yield setting, {problem: row for problem, row in rows.items() if row}
+        for problem in (plan.STRONGLY, plan.PLAIN, LENET5):
+            if row := runs.accuracies(CONSTANT, problem, *setting[:2], WITH if problem == LENET5 else setting[2]):
+                yield setting, problem, row
 
 
 def best_sizes(runs: Runs) -> Iterator[Reading]:
     """Judge whether the best constant sizes are 50 to 200, for every problem."""
-    for setting, rows in _table3(runs):
-        parts = []
-        for problem, row in rows.items():
-            small, large = ([size for size in row if (size <= 200) == low] for low in (True, False))
-            leads = [_apart(row[one], row[other]) for one in small for other in large]
-            names = [", ".join(map(str, sizes)) for sizes in (small, large)]
-            what = f"points are the least lead of {names[0]} over {names[1]} (bar: above 0)"
-            least = [min(lead) for lead in zip(*leads, strict=True)]  # for every seed
-            parts.append(_typically(least, 0, what, BETTER, f"{problem}: "))
-        yield _reading({}, setting, *parts)
+    for setting, problem, row in _table3(runs):
+        small, large = ([size for size in row if (size <= 200) == low] for low in (True, False))
+        leads = [_apart(row[one], row[other]) for one in small for other in large]
+        names = [", ".join(map(str, sizes)) for sizes in (small, large)]
+        what = f"points are the least lead of {names[0]} over {names[1]} (bar: above 0)"
+        least = [min(lead) for lead in zip(*leads, strict=True)]  # for every seed
+        yield _reading({}, setting, _typically(least, 0, what, BETTER, f"{problem}: "))
 
 
 def collapse(runs: Runs) -> Iterator[Reading]:
     """Judge whether the largest size loses much accuracy, for every problem."""
-    for setting, rows in _table3(runs):
-        parts = []
-        for problem, row in rows.items():
-            lost = _apart(row[100], row[1000])
-            paper = plan.TABLE3[problem][100] - plan.TABLE3[problem][1000]
-            text = f"{problem}: {show(lost, 1)} points less than s = 100, {paper:.1f} in the paper (bar: {COLLAPSE:g})"
-            parts.append(above(lost, COLLAPSE, text))
-        yield _reading({}, setting, *parts)
+    for setting, problem, row in _table3(runs):
+        lost, paper = _apart(row[100], row[1000]), plan.TABLE3[problem][100] - plan.TABLE3[problem][1000]
+        text = f"{problem}: {show(lost, 1)} points less than s = 100, {paper:.1f} in the paper (bar: {COLLAPSE:g})"
+        yield _reading({}, setting, above(lost, COLLAPSE, text))
 
 
 def little_lost(runs: Runs) -> Iterator[Reading]:
     """Judge whether sizes of 500 and 700 lose little, for every problem."""
-    for setting, rows in _table3(runs):
-        parts = []
-        for (problem, row), size in itertools.product(rows.items(), (500, 700)):
-            if size in row:
-                bar, ahead = LITTLE[problem], _apart(row[size], row[100])
-                paper = plan.TABLE3[problem][size] - plan.TABLE3[problem][100]
-                what = f"points against s = 100, {paper:.1f} in the paper (bar: -{bar:g})"
-                parts.append(_typically(ahead, -bar, what, about=f"{problem}, s = {size}: "))
-        yield _reading({}, setting, *parts)
+    for setting, problem, row in _table3(runs):
+        for size in (size for size in (500, 700) if size in row):
+            bar, ahead = LITTLE[problem], _apart(row[size], row[100])
+            paper = plan.TABLE3[problem][size] - plan.TABLE3[problem][100]
+            what = f"points against s = 100, {paper:.1f} in the paper (bar: -{bar:g})"
+            yield _reading({}, setting, _typically(ahead, -bar, what, about=f"{problem}, s = {size}: "))
 
 
 def _apart(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
@@ -412,16 +396,16 @@ def _apart(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
     return typical([first - second for first, second in pairs])
 
 
-def _phishing(runs: Runs) -> Iterator[tuple[plan.Setting, dict[str, Cell]]]:
-    """Yield settings with the best falling steps for every problem.
+def _phishing(runs: Runs, *problems: str) -> Iterator[tuple[plan.Setting, Cell]]:
+    """Yield settings with the best falling steps for problems, by default both.
 
     Falling steps start from the best of a grid, as constant ones are the best of a grid.
     """
     for setting in dict.fromkeys(cell[1:4] for cell in runs.cells(STEPS, plan.PHISHING)):
-        starts = {problem: (problem, *setting) for problem in (plan.PHISHING, plan.PHISHING_PLAIN)}
-        cells = {problem: cells_of(runs, start, plan.PER_ROUND.values()) for problem, start in starts.items()}
-        if cells[plan.PHISHING]:
-            yield setting, {problem: best_cell(runs, STEPS, some) for problem, some in cells.items() if some}
+        for problem in problems or (plan.PHISHING, plan.PHISHING_PLAIN):
+            if not (cells := cells_of(runs, (problem, *setting), plan.PER_ROUND.values())):
+                break
+            yield setting, best_cell(runs, STEPS, cells)
 
 
 def cells_of(runs: Runs, start: Cell, cases: Iterable[str]) -> list[Cell]:
@@ -432,14 +416,12 @@ def cells_of(runs: Runs, start: Cell, cases: Iterable[str]) -> list[Cell]:
 def falling_steps(runs: Runs) -> Iterator[Reading]:
     """Judge whether falling steps, growing sizes are no worse in fewer rounds."""
     tables = {"constant steps and sizes": plan.CONSTANT_STEPS, LARGE: plan.PER_ROUND_LARGE.values()}
-    for (setting, best), (against, cases) in itertools.product(_phishing(runs), tables.items()):
-        parts = []
-        for grown in best.values():
-            if cells := cells_of(runs, grown[:-1], cases):
-                other = best_cell(runs, STEPS, cells)
-                what = f"{other[-1]} ({show(runs.accuracy(STEPS, other), 1)} %)"
-                parts.append(_saves_rounds(runs, STEPS, grown, other, what, f"{_named(runs, grown)}: "))
-        yield _reading({"against": against}, setting, *parts, own=against != LARGE)
+    for (setting, grown), (against, cases) in itertools.product(_phishing(runs), tables.items()):
+        if cells := cells_of(runs, grown[:-1], cases):
+            other = best_cell(runs, STEPS, cells)
+            what = f"{other[-1]} ({show(runs.accuracy(STEPS, other), 1)} %)"
+            part = _saves_rounds(runs, STEPS, grown, other, what, f"{_named(runs, grown)}: ")
+            yield _reading({"against": against}, setting, part, own=against != LARGE)
 
 
 def _named(runs: Runs, grown: Cell) -> str:
@@ -453,8 +435,7 @@ def _named(runs: Runs, grown: Cell) -> str:
 
 def tuned_steps(runs: Runs) -> Iterator[Reading]:
     """Judge whether falling steps equal the best constant step, growing sizes."""
-    for setting, best in _phishing(runs):
-        grown = best[plan.PHISHING]
+    for setting, grown in _phishing(runs, plan.PHISHING):
         if cells := cells_of(runs, grown[:-1], plan.GROWING_CONSTANT_STEPS):
             other = best_cell(runs, STEPS, cells)
             what = f"{other[-1]} ({show(runs.accuracy(STEPS, other), 1)} %)"
@@ -464,9 +445,9 @@ def tuned_steps(runs: Runs) -> Iterator[Reading]:
 
 def tuned_alone(runs: Runs) -> Iterator[Reading]:
     """Judge whether the best constant step equals falling ones; the worst not."""
-    for setting, grown in _phishing(runs):
-        if cells := cells_of(runs, grown[plan.PHISHING][:-1], plan.GROWING_CONSTANT_STEPS):
-            falling = runs.accuracy(STEPS, grown[plan.PHISHING])
+    for setting, grown in _phishing(runs, plan.PHISHING):
+        if cells := cells_of(runs, grown[:-1], plan.GROWING_CONSTANT_STEPS):
+            falling = runs.accuracy(STEPS, grown)
             ordered = sorted(cells, key=lambda cell: _median(runs.accuracy(STEPS, cell)))
             missed, reached = (_apart(runs.accuracy(STEPS, cell), falling) for cell in (ordered[0], ordered[-1]))
             parts = (
@@ -479,27 +460,18 @@ def tuned_alone(runs: Runs) -> Iterator[Reading]:
 def steps_alike(runs: Runs) -> Iterator[Reading]:
     """Judge whether steps that fall by gradients and by rounds are alike."""
     by_gradients = dict(zip(plan.PER_ROUND.values(), plan.PER_GRADIENT.values(), strict=True))
-    for setting, best in _phishing(runs):
-        parts = []
-        for problem, grown in best.items():
-            text = (
-                f"{problem}, {grown[-1].removesuffix(', growing')}: {{lead}} points ahead (bar: {EQUAL:g} either way)"
-            )
-            cell = (*grown[:-1], by_gradients[grown[-1]])
-            parts += runs.leads(STEPS, grown, cell, text, EQUAL, judge=within)
-        yield _reading({}, setting, *parts)
+    for setting, grown in _phishing(runs):
+        text = f"{grown[0]}, {grown[-1].removesuffix(', growing')}: {{lead}} points ahead (bar: {EQUAL:g} either way)"
+        cell = (*grown[:-1], by_gradients[grown[-1]])
+        yield _reading({}, setting, *runs.leads(STEPS, grown, cell, text, EQUAL, judge=within))
 
 
 def insensitive(runs: Runs) -> Iterator[Reading]:
     """Judge whether biased data make no difference to both convex problems."""
-    differences = _bias(runs)
-    for data, way in dict.fromkeys(case[1:] for case in differences if case[0] != plan.NETWORK):
-        parts = []
-        for (task, *others), difference in differences.items():
-            if task != plan.NETWORK and others == [data, way]:
-                text = f"{task}: {show(difference, 1, True)} points with biased data (bar: {ALIKE_BIASED:g} either way)"
-                parts.append(within(difference, ALIKE_BIASED, text))
-        yield _reading({"data": data}, (way,), *parts, own=data == plan.TWO)
+    for (task, data, way), difference in _bias(runs).items():
+        if task != plan.NETWORK:
+            text = f"{task}: {show(difference, 1, True)} points with biased data (bar: {ALIKE_BIASED:g} either way)"
+            yield _reading({"data": data}, (way,), within(difference, ALIKE_BIASED, text), own=data == plan.TWO)
 
 
 def network_insensitive(runs: Runs) -> Iterator[Reading]:

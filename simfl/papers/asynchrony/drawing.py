@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simfl.papers.asynchrony.algorithms import BY_NAME, GOSSIP, QUICK, ROUNDS, SERVER
 from simfl.papers.asynchrony.tuning import FINAL, TARGET, WORLDS, costs, ranks
@@ -56,7 +56,7 @@ def _dots(axis: Axes, values: dict[str, tuple[float, ...]], names: Sequence[str]
         ends = [(time.mean - time.low, time.high - time.mean) for time in reached.values()]
         sides = [[0.0 if math.isnan(pair[side]) else min(pair[side], latest) for pair in ends] for side in (0, 1)]
         places = [names.index(name) for name in reached]
-        look = {"color": color, "ms": 5, "capsize": 2, "lw": 1.2, "label": family}
+        look: dict[str, Any] = {"color": color, "ms": 5, "capsize": 2, "lw": 1.2, "label": family}
         axis.errorbar([time.mean for time in reached.values()], places, xerr=sides, fmt=marker, **look)
     never = [names.index(name) for name, time in times.items() if not math.isfinite(time.mean)]
     axis.plot([_BEYOND * latest] * len(never), never, ">", color="#444444", mfc="none", ms=6, label="not reached")

@@ -189,10 +189,10 @@ def ran(runs: Runs, sigma: int, *models: str) -> list[Task]:
     return [task for task in tasks if runs.cells(ACCURACY, str(task), "MAPA", sigma)]
 
 
-def combined(runs: Runs, *models: str) -> Iterator[tuple[dict[str, str], bool, list[Task], int]]:
+def combined(runs: Runs, *models: str) -> Iterator[tuple[dict[str, str], bool, Task, int]]:
     """Yield what a claim "in all sub-figures" is judged by.
 
-    These are the choices of a reading, whether they are nearest to the paper, the tasks of all models and data sets
+    These are the choices of a reading, whether they are nearest to the paper, each task of all models and data sets
     with these choices, and σ. The choices are the classes of LR and the hinge of the SVM. σ is a choice where LR alone
     is judged, since the other models were run with the first one, that of the published code. The text has a two-way
     LR, and does not tell two groups of digits or two hinges apart.
@@ -209,7 +209,7 @@ def combined(runs: Runs, *models: str) -> Iterator[tuple[dict[str, str], bool, l
                 "LR" not in open_models or choices[open_models.index("LR")] in plan.TWO_WAY
             )
             of_sigma = {"σ": f"{sigma}"} if models == ("LR",) else {}
-            yield named | of_sigma, own, [task for task in tasks if task.choice in ("", *choices)], sigma
+            yield from ((named | of_sigma, own, task, sigma) for task in tasks if task.choice in ("", *choices))
 
 
 def _pair(task: Task, sigma: int, bound: str, epsilon: float, mapa: str = "MAPA") -> tuple[Cell, Cell]:
@@ -230,20 +230,17 @@ def beats_audp(runs: Runs, *models: str, epsilons: Sequence[float] = (0.1,)) -> 
     Nearest to the paper are AUDP without clipping, as in the text and the code, and MAPA as printed where it was run.
     """
     kinds = forms(models)
-    for (form, clip_), (choices, own, tasks, sigma), bound in itertools.product(
-        kinds.items(), list(combined(runs, *models)), plan.BOUNDS
+    for (form, clips), (choices, own, task, sigma), bound, epsilon in itertools.product(
+        kinds.items(), combined(runs, *models), plan.BOUNDS, epsilons
     ):
-        parts = []
-        for task, epsilon in itertools.product(tasks, epsilons):
-            mapa, audp = _pair(task, sigma, bound, epsilon, form)
-            if runs.has(ACCURACY, mapa, audp):
-                clip = runs.first(ACCURACY, audp).scenario["privacy"]["clipping_norm"]
-                how = "unclipped" if bound == UNCLIPPED else f"clipped to {clip:.1f}"
-                text = f"{task}: {{lead}} points ahead at ε = {epsilon:g}: {{one}} % against AUDP's {{other}} %, {how}"
-                parts += runs.leads(ACCURACY, mapa, audp, text, 0.0, NONE)
-        nearest = own and bound == UNCLIPPED and form == [*kinds][-1]
-        if parts:
-            yield Reading({**choices, **clip_, "G": bound}, parts, own=nearest)
+        mapa, audp = _pair(task, sigma, bound, epsilon, form)
+        if runs.has(ACCURACY, mapa, audp):
+            clip = runs.first(ACCURACY, audp).scenario["privacy"]["clipping_norm"]
+            how = "unclipped" if bound == UNCLIPPED else f"clipped to {clip:.1f}"
+            text = f"{task}: {{lead}} points ahead at ε = {epsilon:g}: {{one}} % against AUDP's {{other}} %, {how}"
+            nearest = own and bound == UNCLIPPED and form == [*kinds][-1]
+            lead = runs.leads(ACCURACY, mapa, audp, text, 0.0, NONE)
+            yield Reading({**choices, **clips, "G": bound}, lead, own=nearest)
 
 
 beats_audp_everywhere = partial(beats_audp, epsilons=plan.EPSILONS[::2])
@@ -290,43 +287,36 @@ def leads_by(runs: Runs, panel: str) -> Iterator[Reading]:
 
 def leads_most_at_small_epsilon(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA's lead over AUDP is larger at ε = 0.1 than at 0.5."""
-    for (choices, own, tasks, sigma), bound in itertools.product(combined(runs), plan.BOUNDS):
-        parts = []
-        for task in tasks:
-            pairs = [_pair(task, sigma, bound, epsilon) for epsilon in (0.1, 0.5)]
-            if runs.has(ACCURACY, *pairs[0], *pairs[1]):
-                small, large = (runs.ahead(ACCURACY, *pair) for pair in pairs)
-                more = [one - other for one, other in zip(small, large, strict=True)]
-                text = f"{task}: {show(small, 1, True)} points ahead at ε = 0.1, {show(large, 1, True)} at 0.5"
-                parts.append(above(more, 0.0, text, NONE))
-        yield Reading({**choices, "G": bound}, parts, own=own and bound == UNCLIPPED)
+    for (choices, own, task, sigma), bound in itertools.product(combined(runs), plan.BOUNDS):
+        pairs = [_pair(task, sigma, bound, epsilon) for epsilon in (0.1, 0.5)]
+        if runs.has(ACCURACY, *pairs[0], *pairs[1]):
+            small, large = (runs.ahead(ACCURACY, *pair) for pair in pairs)
+            more = [one - other for one, other in zip(small, large, strict=True)]
+            text = f"{task}: {show(small, 1, True)} points ahead at ε = 0.1, {show(large, 1, True)} at 0.5"
+            part = above(more, 0.0, text, NONE)
+            yield Reading({**choices, "G": bound}, [part], own=own and bound == UNCLIPPED)
 
 
 def mapa_grows(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA's accuracy grows with epsilon."""
-    for choices, own, tasks, sigma in combined(runs):
-        parts = []
-        for task in tasks:
-            accuracies = runs.accuracies(ACCURACY, str(task), "MAPA", sigma)
-            cells = [cell_of(task, "MAPA", sigma, epsilon) for epsilon in accuracies]
-            if len(cells) > 1:
-                curve = ", ".join(f"{show(values, 1)} at ε = {epsilon:g}" for epsilon, values in accuracies.items())
-                parts += runs.leads(ACCURACY, cells[-1], cells[0], f"{task}: {curve} %", 0.0, NONE)
-            for less, more in itertools.pairwise(cells if len(cells) > 2 else []):
-                text = f"{task}: {{lead}} from ε = {less[-1]:g} to {more[-1]:g} (bar: no fall of a point)"
-                parts += runs.leads(ACCURACY, more, less, text, -1.0)
-        yield Reading(choices, parts, own=own)
+    for choices, own, task, sigma in combined(runs):
+        accuracies = runs.accuracies(ACCURACY, str(task), "MAPA", sigma)
+        cells = [cell_of(task, "MAPA", sigma, epsilon) for epsilon in accuracies]
+        if len(cells) > 1:
+            curve = ", ".join(f"{show(values, 1)} at ε = {epsilon:g}" for epsilon, values in accuracies.items())
+            lead = runs.leads(ACCURACY, cells[-1], cells[0], f"{task}: {curve} %", 0.0, NONE)
+            yield Reading(choices, lead, own=own)
+        for less, more in itertools.pairwise(cells if len(cells) > 2 else []):
+            text = f"{task}: {{lead}} from ε = {less[-1]:g} to {more[-1]:g} (bar: no fall of a point)"
+            yield Reading(choices, runs.leads(ACCURACY, more, less, text, -1.0), own=own)
 
 
 def audp_grows(runs: Runs) -> Iterator[Reading]:
     """Judge whether AUDP's accuracy grows with epsilon."""
-    for (choices, own, tasks, sigma), bound in itertools.product(combined(runs), plan.BOUNDS):
-        parts = []
-        for task in tasks:
-            small, large = (_pair(task, sigma, bound, epsilon)[1] for epsilon in (0.1, 0.5))
-            text = f"{task}: {{other}} % at ε = 0.1, {{one}} % at 0.5"
-            parts += runs.leads(ACCURACY, large, small, text, 0.0, NONE)
-        yield Reading({**choices, "G": bound}, parts, own=own and bound == UNCLIPPED)
+    for (choices, own, task, sigma), bound in itertools.product(combined(runs), plan.BOUNDS):
+        small, large = (_pair(task, sigma, bound, epsilon)[1] for epsilon in (0.1, 0.5))
+        lead = runs.leads(ACCURACY, large, small, f"{task}: {{other}} % at ε = 0.1, {{one}} % at 0.5", 0.0, NONE)
+        yield Reading({**choices, "G": bound}, lead, own=own and bound == UNCLIPPED)
 
 
 def near_asgd(runs: Runs, *models: str, lead: float = -CLOSE, least: float = 0.0) -> Iterator[Reading]:
@@ -335,14 +325,10 @@ def near_asgd(runs: Runs, *models: str, lead: float = -CLOSE, least: float = 0.0
     A negative bar allows MAPA to be behind by as many points; a lead over it of less than `least` is none.
     """
     bar, kinds = f" (bar: {-lead:g} points behind)" if lead else "", forms(models)
-    for (form, clip), (choices, own, tasks, sigma) in itertools.product(kinds.items(), list(combined(runs, *models))):
-        parts = []
-        for task in tasks:
-            mapa, asgd = cell_of(task, form, sigma, 0.5), cell_of(task, "ASGD", sigma)
-            text = f"{task}: {{one}} % at ε = 0.5, ASGD {{other}} %{bar}"
-            parts += runs.leads(ACCURACY, mapa, asgd, text, lead, least)
-        if parts:
-            yield Reading({**choices, **clip}, parts, own=own and form == [*kinds][-1])
+    for (form, clip), (choices, own, task, sigma) in itertools.product(kinds.items(), combined(runs, *models)):
+        mapa, asgd = cell_of(task, form, sigma, 0.5), cell_of(task, "ASGD", sigma)
+        ahead = runs.leads(ACCURACY, mapa, asgd, f"{task}: {{one}} % at ε = 0.5, ASGD {{other}} %{bar}", lead, least)
+        yield Reading({**choices, **clip}, ahead, own=own and form == [*kinds][-1])
 
 
 def beyond_asgd(runs: Runs) -> Iterator[Reading]:
@@ -453,51 +439,38 @@ def times_as_many(runs: Runs, many: Cell, few: Cell, loss: float, times: float, 
 
 def more_servers(runs: Runs) -> Iterator[Reading]:
     """Judge whether all asynchronous algorithms need more updates with more servers."""
-    for task, loss, choices in _losses(runs, 2):
-        parts = []
-        for name, bound in ASYNCHRONOUS.items():
-            fewer, more = (cell_of(task, count, name, bound) for count in plan.COUNTS)
-            needed = " and ".join(_count(runs, cell, loss) for cell in (fewer, more))
-            text = f"{name}: {needed} updates at K = {plan.COUNTS[0]} and {plan.COUNTS[1]}"
-            parts.append(times_as_many(runs, more, fewer, loss, 1.0, text))
-        yield Reading(choices, parts, own=task.two_way)
+    for (task, loss, choices), (name, bound) in itertools.product(_losses(runs, 2), ASYNCHRONOUS.items()):
+        fewer, more = (cell_of(task, count, name, bound) for count in plan.COUNTS)
+        needed = " and ".join(_count(runs, cell, loss) for cell in (fewer, more))
+        text = f"{name}: {needed} updates at K = {plan.COUNTS[0]} and {plan.COUNTS[1]}"
+        yield Reading(choices, [times_as_many(runs, more, fewer, loss, 1.0, text)], own=task.two_way)
 
 
 def fewest_on_one_machine(runs: Runs) -> Iterator[Reading]:
     """Judge whether CSGD needs the fewest updates, against 10 servers."""
-    for task, loss, choices in _losses(runs, 3):
-        csgd = cell_of(task, 1, "CSGD")
-        parts = []
-        for name, bound in ASYNCHRONOUS.items():
-            other = cell_of(task, 10, name, bound)
-            text = f"CSGD {_count(runs, csgd, loss)} updates, {name} {_count(runs, other, loss)}"
-            parts.append(times_as_many(runs, other, csgd, loss, 1.0, text))
-        yield Reading(choices, parts, own=task.two_way)
+    for (task, loss, choices), (name, bound) in itertools.product(_losses(runs, 3), ASYNCHRONOUS.items()):
+        csgd, other = cell_of(task, 1, "CSGD"), cell_of(task, 10, name, bound)
+        text = f"CSGD {_count(runs, csgd, loss)} updates, {name} {_count(runs, other, loss)}"
+        yield Reading(choices, [times_as_many(runs, other, csgd, loss, 1.0, text)], own=task.two_way)
 
 
 def saves_against_audp(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA needs at most a tenth of AUDP's updates, at K = 10 and 100."""
-    for (task, loss, choices), bound in itertools.product(_losses(runs, 3), plan.BOUNDS):
-        parts = []
-        for count in plan.COUNTS:
-            few, many = cell_of(task, count, "MAPA"), cell_of(task, count, "AUDP", bound)
-            counts = f"MAPA {_count(runs, few, loss)} updates, AUDP {_count(runs, many, loss)}"
-            text, bar = f"K = {count}: {counts}", " (bar: ten times as many)"
-            parts.append(times_as_many(runs, many, few, loss, 10.0, text, bar))
-        yield Reading({**choices, "G": bound}, parts, own=task.two_way and bound == UNCLIPPED)
+    for (task, loss, choices), bound, count in itertools.product(_losses(runs, 3), plan.BOUNDS, plan.COUNTS):
+        few, many = cell_of(task, count, "MAPA"), cell_of(task, count, "AUDP", bound)
+        counts = f"MAPA {_count(runs, few, loss)} updates, AUDP {_count(runs, many, loss)}"
+        part = times_as_many(runs, many, few, loss, 10.0, f"K = {count}: {counts}", " (bar: ten times as many)")
+        yield Reading({**choices, "G": bound}, [part], own=task.two_way and bound == UNCLIPPED)
 
 
 def saves_against_asgd(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA needs two orders fewer updates than ASGD."""
     for usps, loss, choices in _losses(runs, 2):
-        parts = []
-        for count, task in _counted(usps.choice):
-            if count > plan.COUNTS[0]:
-                few, many = cell_of(task, count, "MAPA"), cell_of(task, count, "ASGD")
-                counts = f"MAPA {_count(runs, few, loss)} updates, ASGD {_count(runs, many, loss)}"
-                text, bar = f"K = {count:,} on {task.data}: {counts}", " (bar: 32 times as many, 1.5 orders)"
-                parts.append(times_as_many(runs, many, few, loss, 10**1.5, text, bar))
-        yield Reading(choices, parts, own=usps.two_way)
+        for count, task in _counted(usps.choice)[1:]:
+            few, many = cell_of(task, count, "MAPA"), cell_of(task, count, "ASGD")
+            counts = f"MAPA {_count(runs, few, loss)} updates, ASGD {_count(runs, many, loss)}"
+            text, bar = f"K = {count:,} on {task.data}: {counts}", " (bar: 32 times as many, 1.5 orders)"
+            yield Reading(choices, [times_as_many(runs, many, few, loss, 10**1.5, text, bar)], own=usps.two_way)
 
 
 # -- claims of Figures 8 and 9 ---------------------------------------------------------------------
@@ -523,9 +496,10 @@ def on_the_testbed(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA is more accurate than AUDP with every number of servers."""
     runs.require(plan.TESTBED)
     for bound, updates in itertools.product((plan.FOUR, UNCLIPPED), BETWEEN):
-        places = [(count, cell_of("AUDP", count, bound)) for count in plan.SERVERS]
-        parts = [_ahead(runs, ("MAPA", count), audp, updates, setting=f"K = {count}: ") for count, audp in places]
-        yield Reading({"G": bound, "after": f"{updates:,} updates"}, parts, own=bound == UNCLIPPED)
+        for count in plan.SERVERS:
+            audp = cell_of("AUDP", count, bound)
+            part = _ahead(runs, ("MAPA", count), audp, updates, setting=f"K = {count}: ")
+            yield Reading({"G": bound, "after": f"{updates:,} updates"}, [part], own=bound == UNCLIPPED)
 
 
 def join(runs: Runs) -> Iterator[Reading]:
@@ -550,12 +524,10 @@ def beyond_asgd_on_the_testbed(runs: Runs) -> Iterator[Reading]:
 def near_csgd(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA and AUDP come close to CSGD."""
     runs.require(plan.TESTBED)
-    for bound in (plan.FOUR, UNCLIPPED):
-        cells = [cell_of(*cell) for count in plan.SERVERS for cell in (("MAPA", count), ("AUDP", count, bound))]
-        parts = [
-            _ahead(runs, cell, ("CSGD",), BETWEEN[-1], -CLOSE, setting=f"{cell[0]}, K = {cell[1]}: ") for cell in cells
-        ]
-        yield Reading({"G": bound}, parts, own=bound == UNCLIPPED)
+    for bound, count, name in itertools.product((plan.FOUR, UNCLIPPED), plan.SERVERS, ("MAPA", "AUDP")):
+        cell = cell_of(name, count, bound if name == "AUDP" else "")
+        part = _ahead(runs, cell, ("CSGD",), BETWEEN[-1], -CLOSE, setting=f"{name}, K = {count}: ")
+        yield Reading({"G": bound}, [part], own=bound == UNCLIPPED)
 
 
 def tried(name: str) -> dict[float, Cell]:

@@ -272,13 +272,11 @@ def slow_is_safer(runs: Runs) -> Iterator[Reading]:
 
 def graphs_trade(runs: Runs) -> Iterator[Reading]:
     """Judge whether a ring reveals more to neighbors and less to the farthest."""
-    for column, kind in KINDS.items():
-        parts = []
-        for who in ("a neighbor", "the farthest"):
-            ring, complete = (pairs(runs, ("case II", ASYNCHRONOUS, graph), who, column) for graph in GRAPHS[::3])
-            text = f"ε for {who} on a ring {show(ring)}, on a complete graph {show(complete)}"
-            parts.append(less(complete, ring, text) if who == "a neighbor" else less(ring, complete, text))
-        yield Reading({"account": kind}, parts)
+    for (column, kind), who in itertools.product(KINDS.items(), ("a neighbor", "the farthest")):
+        ring, complete = (pairs(runs, ("case II", ASYNCHRONOUS, graph), who, column) for graph in GRAPHS[::3])
+        text = f"ε for {who} on a ring {show(ring)}, on a complete graph {show(complete)}"
+        part = less(complete, ring, text) if who == "a neighbor" else less(ring, complete, text)
+        yield Reading({"account": kind}, [part])
 
 
 def graphs_cost(runs: Runs) -> Iterator[Reading]:

@@ -329,13 +329,10 @@ def reaches(runs: Runs) -> Iterator[Reading]:
         if count not in {cell[1] for cell in runs.cells(BUDGETS)}:
             continue
         for firsts, words in _searched(runs, count).items():
-            parts = [
-                part
-                for problem, first in zip(FILES, firsts, strict=True)
-                for part in _reached(runs, problem, count, first, baseline)
-            ]
             choices = {"t counts": count, "η₀ is the best": " and ".join(words), "against": baseline}
-            yield Reading(choices, parts, own=(count, baseline) == (OWN, OPEN))
+            for problem, first in zip(FILES, firsts, strict=True):
+                parts = _reached(runs, problem, count, first, baseline)
+                yield Reading(choices, parts, own=(count, baseline) == (OWN, OPEN))
 
 
 def _reached(runs: Runs, problem: str, count: str, first: float, baseline: str) -> list[Part]:
@@ -355,30 +352,24 @@ def _reached(runs: Runs, problem: str, count: str, first: float, baseline: str) 
 
 def grows(runs: Runs) -> Iterator[Reading]:
     """Judge whether accuracy grows with epsilon, for both problems."""
-    for count in (OWN, ALL):
-        parts = []
-        for problem in FILES:
-            accuracies = over_budgets(runs, problem, count)
-            cells = [(problem, count, epsilon) for epsilon in accuracies]
-            if len(cells) < 2:
-                continue
+    for count, problem in itertools.product((OWN, ALL), FILES):
+        accuracies = over_budgets(runs, problem, count)
+        cells = [(problem, count, epsilon) for epsilon in accuracies]
+        if len(cells) > 1:
             curve = ", ".join(f"{show(values, 1)} at {epsilon:g}" for epsilon, values in accuracies.items())
             text = f"{problem}: % at ε: {curve}; {{lead}} points from the first to the last"
-            parts += runs.leads(BUDGETS, cells[-1], cells[0], text, 0.0, LEVEL)
+            parts = runs.leads(BUDGETS, cells[-1], cells[0], text, 0.0, LEVEL)
             for one, other in itertools.pairwise(cells):
                 parts += runs.leads(BUDGETS, other, one, f"{{lead}} to {other[-1]:g} (bar: {-LEVEL:g})", -LEVEL)
-        yield Reading({"t counts": count}, parts, own=count == OWN)
+            yield Reading({"t counts": count}, parts, own=count == OWN)
 
 
 def _against(runs: Runs, size: int, largest: float, judge: Callable[..., Part]) -> Iterator[Reading]:
     """Judge whether a size is better, or worse, than all others up to the largest."""
-    parts: list[Part] = []
-    for problem in FILES:
-        for _, other in runs.cells(SIZES, problem):
-            if other != size and other <= largest:
-                text = f"{problem}: {{one}} % at s = {size}, {{other}} % at {other}"
-                parts += runs.leads(SIZES, (problem, size), (problem, other), text, 0.0, LEVEL, judge=judge)
-    yield Reading({}, parts)
+    for problem, other in (cell for start in FILES for cell in runs.cells(SIZES, start)):
+        if other != size and other <= largest:
+            text = f"{problem}: {{one}} % at s = {size}, {{other}} % at {other}"
+            yield Reading({}, runs.leads(SIZES, (problem, size), (problem, other), text, 0.0, LEVEL, judge=judge))
 
 
 smallest_worst = functools.partial(_against, size=1, largest=math.inf, judge=below)
@@ -490,15 +481,14 @@ def four_to_five(runs: Runs) -> Iterator[Reading]:
 
 def tight(runs: Runs) -> Iterator[Reading]:
     """Judge whether rounds that are too few violate the theorem's epsilon."""
-    for account, (gamma, fewer) in itertools.product((0, 1), ((0.5, 4), (0.25, 8))):
-        parts = []
-        for table, (examples, gradients, epsilon) in TABLES.items():
-            actual = spent(table, proactive.tightness_probe(examples, gradients, epsilon, gamma=gamma))[account]
-            text = f"{table}: ε = {actual:.4f} with {fewer} times fewer rounds than 2k²/ε, for {epsilon}"
-            parts.append(exactly(actual > epsilon, text))
+    for account, (gamma, fewer), table in itertools.product((0, 1), ((0.5, 4), (0.25, 8)), TABLES):
+        examples, gradients, epsilon = TABLES[table]
+        actual = spent(table, proactive.tightness_probe(examples, gradients, epsilon, gamma=gamma))[account]
+        text = f"{table}: ε = {actual:.4f} with {fewer} times fewer rounds than 2k²/ε, for {epsilon}"
         accountant = ("the paper's central limit", "certified")[account]
         rounds = f"{fewer} times fewer, {'as the text says' if fewer == 4 else 'as the tables have it'}"
-        yield Reading({"actual ε": accountant, "rounds": rounds}, parts, own=not account and fewer == 4)
+        choices = {"actual ε": accountant, "rounds": rounds}
+        yield Reading(choices, [exactly(actual > epsilon, text)], own=not account and fewer == 4)
 
 
 # -- figures ---------------------------------------------------------------------------------------

@@ -384,22 +384,20 @@ def lead(runs: Runs, one: Cell, other: Cell, measure: Callable[[Run], float]) ->
 
 def ahead_in_table(runs: Runs) -> Iterator[Reading]:
     """Judge whether Algorithm 2 beats Algorithm 1 in every cell of Table II."""
-    for reading, (model, measure) in itertools.product(READINGS, MODELS.items()):
-        parts = []
-        for case in CASES:
-            leads = {
-                TABLE.label(cell[3]): lead(runs, cell, (reading, "Algorithm 1", *cell[2:]), measure)
-                for cell in runs.cells(TABLE, reading, "Algorithm 2", case)
-            }
-            if leads:
-                parts.append(all_above(leads, 0.0, f"{case}: ahead by", LEAD))
-        yield table_reading({"setting": reading, "Algorithm 2's model": model}, parts)
+    for reading, (model, measure), case in itertools.product(READINGS, MODELS.items(), CASES):
+        leads = {
+            TABLE.label(cell[3]): lead(runs, cell, (reading, "Algorithm 1", *cell[2:]), measure)
+            for cell in runs.cells(TABLE, reading, "Algorithm 2", case)
+        }
+        if leads:
+            part = all_above(leads, 0.0, f"{case}: ahead by", LEAD)
+            yield _reading({"setting": reading, "Algorithm 2's model": model}, part)
 
 
-def table_reading(choices: Mapping[str, str], parts: Sequence[Part]) -> Reading:
-    """Return a reading of Table II; the first is what the proofs ask for."""
-    setting = choices["setting"]
-    return Reading(choices, parts, afterwards=setting == SECOND, own=setting == FIRST)
+def _reading(choices: Mapping[str, str], *parts: Part) -> Reading:
+    """Return a reading; nearest to the paper is what the proofs ask for, in rounds."""
+    own = choices["setting"] == FIRST and choices.get("order", "rounds") == "rounds"
+    return Reading(choices, parts, afterwards=choices["setting"] == SECOND, own=own)
 
 
 def in_figures(runs: Runs) -> Iterator[tuple[dict[str, str], str, str]]:
@@ -411,29 +409,18 @@ def in_figures(runs: Runs) -> Iterator[tuple[dict[str, str], str, str]]:
 
 def ahead_in_figures(epsilons: Sequence[float], runs: Runs) -> Iterator[Reading]:
     """Judge whether Algorithm 2 beats Algorithm 1 where nodes divide the data."""
-    for choices, setting, curve in in_figures(runs):
-        parts = []
-        for case, epsilon in itertools.product(CASES, epsilons):
-            one, other = ((setting, own, case, epsilon) for own in (curve, "Algorithm 1"))
-            parts += runs.leads(FIGURES, one, other, f"{case}, ε = {epsilon:g}: ahead by {{lead}} points", 0.0, LEAD)
-        yield figure_reading(choices, parts)
-
-
-def figure_reading(choices: Mapping[str, str], parts: Sequence[Part]) -> Reading:
-    """Return a reading of figures; nearest to the paper: the first setting, in rounds."""
-    setting, own = choices["setting"], choices["setting"] == FIRST and choices["order"] == "rounds"
-    return Reading(choices, parts, afterwards=setting == SECOND, own=own)
+    for (choices, setting, curve), case, epsilon in itertools.product(in_figures(runs), CASES, epsilons):
+        one, other = ((setting, own, case, epsilon) for own in (curve, "Algorithm 1"))
+        text = f"{case}, ε = {epsilon:g}: ahead by {{lead}} points"
+        yield _reading(choices, *runs.leads(FIGURES, one, other, text, 0.0, LEAD))
 
 
 def learned(runs: Runs) -> Iterator[Reading]:
     """Judge whether the network's decisions beat a coin's in both cases."""
-    for name, (choices, _) in NETWORKS.items():
-        parts = []
-        for case in CASES:
-            one, other = ((choice, "Algorithm 2", case) for choice in (name, COIN))
-            text = f"{case}: ahead of a coin by {{lead}} points (bar: above 0, less than {LEAD:g} is none)"
-            parts += runs.leads(CHOICES, one, other, text, 0.0, LEAD)
-        yield Reading(choices, parts)
+    for (name, (choices, _)), case in itertools.product(NETWORKS.items(), CASES):
+        one, other = ((choice, "Algorithm 2", case) for choice in (name, COIN))
+        text = f"{case}: ahead of a coin by {{lead}} points (bar: above 0, less than {LEAD:g} is none)"
+        yield Reading(choices, runs.leads(CHOICES, one, other, text, 0.0, LEAD))
 
 
 def ordering(runs: Runs) -> Iterator[Reading]:
@@ -453,23 +440,16 @@ def ordering(runs: Runs) -> Iterator[Reading]:
 
 def up_to(better: str, worse: str, bar: float, runs: Runs) -> Iterator[Reading]:
     """Judge whether one curve is somewhere `bar` points above another, in both cases."""
-    for choices, setting, curve in in_figures(runs):
+    for (choices, setting, curve), case in itertools.product(in_figures(runs), CASES):
         upper = curve if better == "Algorithm 2" else better
         if upper == better == "Algorithm 1" and curve != "Algorithm 2":
             continue
-        parts = []
-        for case in CASES:
-            leads = {}
-            for epsilon in EPSILONS:
-                cells = [(setting, own, case, epsilon) for own in (upper, worse)]
-                if runs.has(FIGURES, *cells):
-                    leads[epsilon] = runs.ahead(FIGURES, *cells)
-            if leads:
-                best = max(leads, key=lambda epsilon: mean(leads[epsilon]))
-                text = f"{case}: at most {show(leads[best], 1, True)} points, at ε = {best:g} (bar: {bar:g})"
-                parts.append(above(leads[best], bar, text))
-        if parts:
-            yield figure_reading(choices, parts)
+        cells = {epsilon: [(setting, own, case, epsilon) for own in (upper, worse)] for epsilon in EPSILONS}
+        leads = {epsilon: runs.ahead(FIGURES, *pair) for epsilon, pair in cells.items() if runs.has(FIGURES, *pair)}
+        if leads:
+            best = max(leads, key=lambda epsilon: mean(leads[epsilon]))
+            text = f"{case}: at most {show(leads[best], 1, True)} points, at ε = {best:g} (bar: {bar:g})"
+            yield _reading(choices, above(leads[best], bar, text))
 
 
 def near(values: Sequence[float], paper: float) -> bool | None:
@@ -489,69 +469,52 @@ def one_run(values: Sequence[float]) -> float:
 def cells(curve: str, runs: Runs) -> Iterator[Reading]:
     """Judge the rows of Table II that are of one algorithm."""
     models = MODELS if curve == "Algorithm 2" else {"": accuracy}
-    for reading, (model, measure) in itertools.product(READINGS, models.items()):
-        parts = []
-        for case in CASES:
-            printed = dict(zip(NODES, PRINTED[curve, case], strict=True))
-            accuracies = {
-                cell[3]: runs.each(TABLE, cell, measure) for cell in runs.cells(TABLE, reading, curve, case)
-            }  # fmt: skip
-            papers = {count: paper for count in accuracies if (paper := printed[count]) is not None}
-            if papers:
-                off = {count: tuple(v - paper for v in accuracies[count]) for count, paper in papers.items()}
-                close = sum(abs(mean(values)) <= CELL_BAR for values in off.values())
-                words = spelt({TABLE.label(count): values for count, values in off.items()})
-                text = f"{case}: {close} of {len(off)} means within {CELL_BAR:g} points; off by {words}"
-                parts.append(Part(all_of(near(accuracies[count], papers[count]) for count in papers), text))
-        yield table_reading({"setting": reading, **({"Algorithm 2's model": model} if model else {})}, parts)
+    for reading, (model, measure), case in itertools.product(READINGS, models.items(), CASES):
+        printed = dict(zip(NODES, PRINTED[curve, case], strict=True))
+        accuracies = {cell[3]: runs.each(TABLE, cell, measure) for cell in runs.cells(TABLE, reading, curve, case)}
+        papers = {count: paper for count in accuracies if (paper := printed[count]) is not None}
+        if papers:
+            off = {count: tuple(v - paper for v in accuracies[count]) for count, paper in papers.items()}
+            close = sum(abs(mean(values)) <= CELL_BAR for values in off.values())
+            words = spelt({TABLE.label(count): values for count, values in off.items()})
+            text = f"{case}: {close} of {len(off)} means within {CELL_BAR:g} points; off by {words}"
+            part = Part(all_of(near(accuracies[count], papers[count]) for count in papers), text)
+            yield _reading({"setting": reading, **({"Algorithm 2's model": model} if model else {})}, part)
 
 
 def more_nodes(runs: Runs) -> Iterator[Reading]:
     """Judge whether the accuracy of every method grows with the number of nodes."""
-    for reading in READINGS:
-        parts = []
-        for curve, case in PRINTED:
-            counts = [cell[3] for cell in runs.cells(TABLE, reading, curve, case)]
-            if len(counts) > 1:
-                grown = {
-                    f"M = {few} to {many}": runs.ahead(TABLE, (reading, curve, case, many), (reading, curve, case, few))
-                    for few, many in itertools.pairwise(counts)
-                }
-                ends = (reading, curve, case, counts[-1]), (reading, curve, case, counts[0])
-                whole = runs.ahead(TABLE, *ends)
-                label = TABLE.label(curve, case)
-                text = f"{label}: {show(whole, 1, True)} points from M = {counts[0]} to {counts[-1]}"
-                parts += [
-                    above(whole, 0.0, text, LEAD),
-                    all_above(grown, -DROP, f"{label}, step by step (bar: none loses {DROP:g})"),
-                ]
-        yield table_reading({"setting": reading}, parts)
+    for reading, (curve, case) in itertools.product(READINGS, PRINTED):
+        cells, label = runs.cells(TABLE, reading, curve, case), TABLE.label(curve, case)
+        if len(cells) > 1:
+            grown = {
+                f"M = {few[3]} to {many[3]}": runs.ahead(TABLE, many, few) for few, many in itertools.pairwise(cells)
+            }
+            whole = runs.ahead(TABLE, cells[-1], cells[0])
+            text = f"{label}: {show(whole, 1, True)} points from M = {cells[0][3]} to {cells[-1][3]}"
+            steps = all_above(grown, -DROP, f"{label}, step by step (bar: none loses {DROP:g})")
+            yield _reading({"setting": reading}, above(whole, 0.0, text, LEAD), steps)
 
 
 def within_noiseless(runs: Runs) -> Iterator[Reading]:
     """Judge whether noise costs 20 nodes 6 points at most, in both cases."""
-    for reading, (model, measure) in itertools.product(READINGS, MODELS.items()):
-        parts = []
-        for case in CASES:
-            one, other = ((reading, curve, case, NODES[-1]) for curve in ("Algorithm 2", "Noiseless"))
-            if runs.has(TABLE, one, other):
-                values = tuple(-points for points in lead(runs, one, other, measure))
-                bar = DEGRADATION + one_run(values)
-                text = f"{case}: {show(values, 1)} points below the noiseless case (bar: {bar:.1f})"
-                parts.append(below(values, bar, text))
-        if parts:
-            yield table_reading({"setting": reading, "Algorithm 2's model": model}, parts)
+    for reading, (model, measure), case in itertools.product(READINGS, MODELS.items(), CASES):
+        one, other = ((reading, curve, case, NODES[-1]) for curve in ("Algorithm 2", "Noiseless"))
+        if runs.has(TABLE, one, other):
+            values = tuple(-points for points in lead(runs, one, other, measure))
+            bar = DEGRADATION + one_run(values)
+            text = f"{case}: {show(values, 1)} points below the noiseless case (bar: {bar:.1f})"
+            yield _reading({"setting": reading, "Algorithm 2's model": model}, below(values, bar, text))
 
 
 def larger_batches(algorithm: str, epsilons: Sequence[float], sign: int, runs: Runs) -> Iterator[Reading]:
     """Judge whether batches of 200 are better (sign 1) or worse (-1) than 50."""
-    for order, curve in TURNS.items() if algorithm == "Algorithm 2" else [("", algorithm)]:
-        parts = []
-        for case, epsilon in itertools.product(CASES, epsilons):
-            large, small = ((curve, case, size, epsilon) for size in (200, 50))
-            text = f"{case}, ε = {epsilon:g}: b = 200 is {{lead}} points ahead of b = 50"
-            parts += runs.leads(SIZES, large, small, text, 0.0, LEAD, judge=above if sign > 0 else below)
-        yield Reading({"order": order} if order else {}, parts, own=order in ("", "rounds"))
+    orders = TURNS.items() if algorithm == "Algorithm 2" else [("", algorithm)]
+    for (order, curve), case, epsilon in itertools.product(orders, CASES, epsilons):
+        large, small = ((curve, case, size, epsilon) for size in (200, 50))
+        text = f"{case}, ε = {epsilon:g}: b = 200 is {{lead}} points ahead of b = 50"
+        lead_ = runs.leads(SIZES, large, small, text, 0.0, LEAD, judge=above if sign > 0 else below)
+        yield Reading({"order": order} if order else {}, lead_, own=order in ("", "rounds"))
 
 
 def linear(runs: Runs) -> Iterator[Reading]:

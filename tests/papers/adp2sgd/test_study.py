@@ -8,7 +8,7 @@ import pytest
 import simfl
 from simfl.papers.adp2sgd import study as adp2sgd
 from simfl.papers.adp2sgd.study import CLIPPED, EDGE, LARGE, LENET5, LSTM, MLP, RESNET, SLOW, SOFTMAX, SYNC, UNCLIPPED
-from simfl.reproduction.evidence import Verdict, under, verdict_of
+from simfl.reproduction.evidence import Verdict, gathered, under, verdict_of
 from simfl.reproduction.papers import Runs
 from simfl.reproduction.reading import counted
 from simfl.scenario import load
@@ -104,7 +104,7 @@ def test_the_edge_has_8_seeds_and_its_middle_16():
 
 
 def test_theorem_2_is_refuted_with_a_sender_that_is_seen_or_hidden():
-    readings = list(adp2sgd.theorem_holds(Runs({})))
+    readings = list(gathered(adp2sgd.theorem_holds(Runs({}))))
     assert verdict_of(readings) == Verdict.NOT_REPRODUCED
     assert [[part.held for part in reading.parts] for reading in readings] == [[False, None]] * 2 + [[False, False]] * 2
     assert [reading.own for reading in readings] == [False, True, False, False]
@@ -116,7 +116,7 @@ def test_theorem_2_is_refuted_with_a_sender_that_is_seen_or_hidden():
 
 def test_theorem_2_holds_where_the_certified_epsilon_is_as_small(monkeypatch):
     monkeypatch.setattr(adp2sgd, "PRIVACY", {"few workers": (3750, 64, 18750, (5.0, 10.0))})
-    readings = list(adp2sgd.theorem_holds(Runs({})))
+    readings = list(gathered(adp2sgd.theorem_holds(Runs({}))))
     assert [reading.held for reading in readings] == [True, None, False, False]
 
 
@@ -150,7 +150,7 @@ def test_slow_learners_are_judged_against_the_ratio_without_one(times, gap, seed
 
     runs = runs_of(accuracy, SOFTMAX, MLP, LSTM, seeds=seeds, time_s=time)
     for sections, count in (((SOFTMAX, MLP), 2), ((LSTM,), 1)):
-        readings = list(adp2sgd.slow_learners(runs, sections))
+        readings = list(gathered(adp2sgd.slow_learners(runs, sections)))
         equal = None if seeds < 5 else not gap
         assert [[part.held for part in own.parts] for own in readings] == [
             [expected[0], equal, expected[1], equal]
@@ -178,7 +178,7 @@ def test_equal_accuracy_is_an_interval_within_the_bar():
         away = {SOFTMAX: 0.1, MLP: 3.0 * (cell[0] == "large noise"), LENET5: 3.0 * (-1) ** seed}.get(section, 0.0)
         return 90 + 0.1 * seed + away * (cell[1] == "adpsgd")
 
-    readings = list(adp2sgd.equal_accuracy(runs_of(accuracy, SOFTMAX, MLP, LENET5, RESNET)))
+    readings = list(gathered(adp2sgd.equal_accuracy(runs_of(accuracy, SOFTMAX, MLP, LENET5, RESNET))))
     assert {own.choices["network"]: (own.held, own.own) for own in readings} == {
         "softmax regression": (True, False), "MLP": (False, False), "LeNet-5": (None, True),
         "residual network": (True, True),
@@ -210,7 +210,7 @@ def test_costs_of_clipping_and_of_noise_are_separate():
         return 90 + 0.1 * seed - (3 if cell[0] != "no noise" else 0) - (cell[0] == "large noise")
 
     runs = runs_of(accuracy, SOFTMAX)
-    by_start = held(adp2sgd.noise_costs(runs))
+    by_start = held(gathered(adp2sgd.noise_costs(runs)))
     assert by_start == {
         "network: softmax regression, without noise: not clipped": None,
         "network: softmax regression, without noise: clipped": None,
@@ -229,7 +229,7 @@ def test_costs_of_clipping_and_of_noise_are_separate():
 def test_more_noise_costs_accuracy_at_every_step(without, small, medium, large, expected):
     levels = {**without, "small noise": small, "medium noise": medium, "large noise": large}
     runs = runs_of(lambda section, cell, seed: levels.get(cell[0], 90) + 0.01 * seed, SOFTMAX)
-    assert {own.choices["without noise"]: own.held for own in adp2sgd.noise_costs(runs)} == expected
+    assert {own.choices["without noise"]: own.held for own in gathered(adp2sgd.noise_costs(runs))} == expected
 
 
 def test_the_lead_is_lost_only_if_large_noise_costs_it():
@@ -255,10 +255,10 @@ def test_an_lstm_is_judged_by_its_loss_and_in_case_three_with_and_without_clippi
         return 48 + 0.1 * seed - 40 * (cell == (UNCLIPPED, "sync"))
 
     runs = runs_of(accuracy, LSTM, seeds=8)
-    assert set(held(adp2sgd.equal_losses(runs)).values()) == {True}
+    assert set(held(gathered(adp2sgd.equal_losses(runs))).values()) == {True}
     for run in runs.of(LSTM, ("no noise", "adpsgd")).values():
         run.metrics["test_loss"] += 0.2
-    readings = [own for own in adp2sgd.equal_losses(runs) if not own.held]
+    readings = [own for own in gathered(adp2sgd.equal_losses(runs)) if not own.held]
     assert [own.choices for own in readings] == [{"measured": "held-out loss"}]
     assert [part.held for part in readings[0].parts] == [False, True], "the exception is named"
     assert readings[0].own

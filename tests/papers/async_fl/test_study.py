@@ -37,7 +37,7 @@ from simfl.papers.async_fl.study_runs import (
     UNEVEN,
     WITHOUT,
 )  # fmt: skip
-from simfl.reproduction.evidence import Verdict, under, verdict_of
+from simfl.reproduction.evidence import Verdict, gathered, under, verdict_of
 from simfl.reproduction.reproducing import find_paper
 from simfl.scenario import load
 from tests.papers.made_up import SCENARIOS, made_up
@@ -59,7 +59,7 @@ def runs_of(section, accuracy, rounds=lambda *cell: 100, seeds=6, **others):
 
 def judged(check, runs):
     """Return the verdict of a claim and its readings."""
-    readings = list(check(runs))
+    readings = gathered(check(runs))
     return verdict_of(readings), readings
 
 
@@ -181,7 +181,7 @@ def test_lenet_with_privacy_is_not_tested_at_the_budget_of_the_paper():
 
     def verdict_at(lead, first=0.0):
         runs = runs_of(PRIVATE, lambda *cell: 50 + {GROWN: lead + first, FROM_SMALL: lead}.get(cell[-1], 0.0))
-        readings = list(claim.check(runs))
+        readings = gathered(claim.check(runs))
         assert [own.choices["aggregation"] for own in readings if own.own] == ["sum"]
         assert any("growing, steps from 0.01" in own.evidence for own in readings) == (first < 0)
         return verdict_of(readings, claim.short)
@@ -240,7 +240,7 @@ def test_diverged_runs_have_collapsed():
             for run in runs.of(CONSTANT, cell).values():
                 run.status = "diverged"
             assert all(map(math.isnan, runs.accuracy(CONSTANT, cell)))
-    readings = list(claims.collapse(runs))
+    readings = list(gathered(claims.collapse(runs)))
     assert {reading.held for reading in readings if reading.choices["aggregation"] == "sum"} == {True}
 
 
@@ -282,7 +282,7 @@ def test_falling_steps_start_from_the_best_of_a_grid():
     word, readings = judged(claims.falling_steps, steps(89.5, first=60.0))
     assert word == Verdict.REPRODUCED
     assert all("(from the paper's 0.1: 60.0 %)" in part.text for reading in readings for part in reading.parts)
-    assert not any("the paper's 0.1" in reading.evidence for reading in claims.falling_steps(steps(89.5)))
+    assert not any("the paper's 0.1" in reading.evidence for reading in gathered(claims.falling_steps(steps(89.5))))
 
 
 def test_cells_with_more_seeds_are_compared_on_the_seeds_in_common():
@@ -377,6 +377,6 @@ def test_table_3_and_figure_5_are_run_on_covtype_where_its_file_is(tmp_path, mon
         scenario = load(SCENARIOS / own.base, [*own.overrides, "algorithm.gradients=1000", "algorithm.sizes=20"])
         run = simfl.run(scenario, out=tmp_path / "out")
         assert (run.manifest.status, run.clients["samples"].sum()) == ("done", 400)
-    saved = list(claims.fewer_on_covtype(runs_of(GROWING, lambda *cell: 84.0, few)))
+    saved = list(gathered(claims.fewer_on_covtype(runs_of(GROWING, lambda *cell: 84.0, few))))
     assert {reading.held for reading in saved if "against: sizes of 50" in reading.label} == {True}
     assert {reading.held for reading in saved if "against: large" in reading.label} == {False}, "they are as good"

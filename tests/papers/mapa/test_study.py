@@ -9,7 +9,7 @@ import pytest
 from simfl.assembly.data import load_data
 from simfl.papers.mapa import study_claims as claims
 from simfl.papers.mapa import study_runs
-from simfl.reproduction.evidence import NotMeasuredError, Verdict, verdict_of
+from simfl.reproduction.evidence import NotMeasuredError, Verdict, gathered, verdict_of
 from simfl.reproduction.reproducing import scenarios_folder
 from simfl.scenario import load
 from simfl.streams import Streams
@@ -47,7 +47,7 @@ def level(task, algorithm, sigma, *rest):
 
 
 def test_sigma_and_g_decide_which_algorithm_is_ahead():
-    readings = list(claims.beats_audp(figure6(level, LR), "LR"))
+    readings = list(gathered(claims.beats_audp(figure6(level, LR), "LR")))
     assert [(tuple(reading.choices.values())[1:], reading.held) for reading in readings] == [
         ((str(sigma), clips, bound), accuracy(sigma) > other)
         for clips, sigmas, accuracy in (
@@ -60,12 +60,12 @@ def test_sigma_and_g_decide_which_algorithm_is_ahead():
     assert [reading.label for reading in readings if reading.own] == [
         "classes: even or odd, σ = 5, MAPA clips: the mean, as printed, G = 4, unclipped (nearest to the paper)"
     ]
-    (first, *_) = claims.beats_audp(figure6(level, LR), "LR")
+    (first, *_) = gathered(claims.beats_audp(figure6(level, LR), "LR"))
     assert first.evidence == (
         "LR, even or odd on USPS: +3.5 points ahead at ε = 0.1: 89.5 ± 0.1 % against AUDP's 86.0 ± 0.1 %, "
         f"clipped to {LR.bound:.1f}"
     )
-    undecided = claims.beats_audp(figure6(level, LR, seeds=4), "LR")
+    undecided = gathered(claims.beats_audp(figure6(level, LR, seeds=4), "LR"))
     assert {reading.held for reading in undecided} == {None}, "four seeds decide nothing"
 
 
@@ -73,7 +73,7 @@ def test_two_way_regression_is_nearest_and_data_sets_are_parts():
     def worse_on_mnist(task, algorithm, *rest):
         return level(task, algorithm, *rest) - (10.0 if "MNIST" in task and algorithm == "MAPA" else 0.0)
 
-    everything = list(claims.beats_audp(figure6(worse_on_mnist), "LR"))
+    everything = list(gathered(claims.beats_audp(figure6(worse_on_mnist), "LR")))
     nearest = [reading.choices for reading in everything if reading.own]
     assert [choices["classes"] for choices in nearest] == ["even or odd", "below five or not"], "no groups are named"
     assert {(choices["σ"], choices["G"], choices["MAPA clips"]) for choices in nearest} == {
@@ -93,12 +93,12 @@ def test_all_sub_figures_are_parts_of_one_reading():
     def ahead(task, algorithm, *rest):
         return 92.0 if algorithm == "MAPA" else 85.0
 
-    assert verdict_of(list(claims.beats_audp_everywhere(figure6(ahead)))) == Verdict.REPRODUCED
-    lost = list(claims.beats_audp_everywhere(figure6(networks_lose)))
+    assert verdict_of(list(gathered(claims.beats_audp_everywhere(figure6(ahead))))) == Verdict.REPRODUCED
+    lost = list(gathered(claims.beats_audp_everywhere(figure6(networks_lose))))
     assert verdict_of(lost) == Verdict.NOT_REPRODUCED, "the network at ε = 0.5 alone is enough"
     assert len(lost) == 3 * 2 * 3, "classes, hinges, G"
     assert {len(reading.parts) for reading in lost} == {7, 8, 9}
-    assert verdict_of(list(claims.beats_audp_everywhere(figure6(ahead, seeds=4)))) == Verdict.UNDECIDABLE
+    assert verdict_of(list(gathered(claims.beats_audp_everywhere(figure6(ahead, seeds=4))))) == Verdict.UNDECIDABLE
 
 
 def test_the_largest_leads_are_judged_by_three_quarters_of_the_papers():
@@ -124,7 +124,7 @@ def test_the_lead_is_larger_at_small_epsilon(small, verdict):
     def accuracy(task, algorithm, sigma, *rest):
         return 85.0 + (small if algorithm == "MAPA" and rest[0] == 0.1 else 0.0)
 
-    assert verdict_of(list(claims.leads_most_at_small_epsilon(figure6(accuracy)))) == verdict
+    assert verdict_of(list(gathered(claims.leads_most_at_small_epsilon(figure6(accuracy))))) == verdict
 
 
 @pytest.mark.parametrize(("curve", "result"), [((85.0, 87.0, 88.0), True), ((85.0, 82.0, 88.0), False)])
@@ -133,15 +133,15 @@ def test_curves_grow_only_if_they_do_not_fall_on_the_way(curve, result):
         return curve[study_runs.EPSILONS.index(rest[-1])] if algorithm in study_runs.CLIPS else 90.0
 
     runs = figure6(accuracy)
-    assert {reading.choices["classes"]: reading.held for reading in claims.mapa_grows(runs)} == {
+    assert {reading.choices["classes"]: reading.held for reading in gathered(claims.mapa_grows(runs))} == {
         "even or odd": result,
         "below five or not": True,
         "ten-way": True,
     }, "three ε were run with even or odd alone"
-    assert {reading.held for reading in claims.audp_grows(runs)} == {True}, "the two ends count"
-    assert {reading.held for reading in claims.audp_grows(figure6(lambda *cell: 90.0 - 10.0 * (cell[-1] == 0.5)))} == {
-        False
-    }
+    assert {reading.held for reading in gathered(claims.audp_grows(runs))} == {True}, "the two ends count"
+    assert {
+        reading.held for reading in gathered(claims.audp_grows(figure6(lambda *cell: 90.0 - 10.0 * (cell[-1] == 0.5))))
+    } == {False}
 
 
 def test_mapa_is_compared_with_algorithms_without_noise():
@@ -150,12 +150,12 @@ def test_mapa_is_compared_with_algorithms_without_noise():
         return {"ASGD": 88.0, "CSGD": 92.0}.get(algorithm, mapa_)
 
     runs = figure6(accuracy)
-    assert {reading.choices["classes"]: reading.held for reading in claims.near_asgd(runs)} == {
+    assert {reading.choices["classes"]: reading.held for reading in gathered(claims.near_asgd(runs))} == {
         "even or odd": True,
         "below five or not": True,
         "ten-way": False,
     }
-    assert held(claims.beyond_asgd(runs)) == {
+    assert held(gathered(claims.beyond_asgd(runs))) == {
         "classes: even or odd, σ = 5, MAPA clips: each example": True,
         "classes: below five or not, σ = 5, MAPA clips: each example": True,
         "classes: ten-way, σ = 5, MAPA clips: each example": False,
@@ -220,25 +220,25 @@ def test_orders_of_magnitude_follow_from_counts_of_updates(audp, asgd, result):
 
     runs = figure7(count)
     # At the largest loss alone, which all of them reach within their runs or need more than ten times as many for.
-    against_audp = {one.label: one.held for one in claims.saves_against_audp(runs)}
+    against_audp = {one.label: one.held for one in gathered(claims.saves_against_audp(runs))}
     assert against_audp["classes: ten-way, loss: 1, G = measured"] is result
     assert against_audp["classes: even or odd, loss: 0.5, G = 4"] in (result, None)
-    against_asgd = held(claims.saves_against_asgd(runs))
+    against_asgd = held(gathered(claims.saves_against_asgd(runs)))
     assert against_asgd["classes: ten-way, loss: 1"] is result, "K = 100 and 1,000 must both hold"
     assert against_asgd["classes: even or odd, loss: 0.5 (nearest to the paper)"] is result
 
 
 def test_more_servers_cost_every_algorithm_updates():
     runs = figure7(lambda task, servers, *rest: 1_000 * servers**0.5)
-    assert {reading.held for reading in claims.more_servers(runs)} == {True}
+    assert {reading.held for reading in gathered(claims.more_servers(runs))} == {True}
     runs = figure7(lambda task, servers, algorithm, *rest: 9_000 if algorithm == "AUDP" else 1_000 * servers**0.5)
-    for reading in claims.more_servers(runs):
+    for reading in gathered(claims.more_servers(runs)):
         assert reading.held is not True
         assert [part.held for part in reading.parts][::2] == [True, True], "MAPA and ASGD"
     one_machine = {"fewest": 500, "not fewest": 2_900}
     for name, needed in one_machine.items():
         runs = figure7(lambda task, servers, algorithm, *rest, own=needed: own if algorithm == "CSGD" else 1_500)
-        assert {reading.held for reading in claims.fewest_on_one_machine(runs)} == {name == "fewest"}
+        assert {reading.held for reading in gathered(claims.fewest_on_one_machine(runs))} == {name == "fewest"}
 
 
 def test_the_testbed_is_judged_on_the_network_after_every_count():
@@ -247,14 +247,14 @@ def test_the_testbed_is_judged_on_the_network_after_every_count():
         return {"MAPA": 88.0, "ASGD": 80.0, "CSGD": 90.0}.get(algorithm, 95.0 if unclipped else 83.0)
 
     runs = runs_of(study_runs.TESTBED, accuracy)
-    for reading in claims.on_the_testbed(runs):
+    for reading in gathered(claims.on_the_testbed(runs)):
         assert reading.held is (reading.choices["G"] == study_runs.FOUR)
         assert len(reading.parts) == len(study_runs.SERVERS) == 4
     assert {reading.held for reading in claims.beyond_asgd_on_the_testbed(runs)} == {True}
-    assert held(claims.near_csgd(runs)) == {"G = 4": False, "G = 4, unclipped (nearest to the paper)": True}
+    assert held(gathered(claims.near_csgd(runs))) == {"G = 4": False, "G = 4, unclipped (nearest to the paper)": True}
     assert all(own.overrides[0] == "data={set: mnist}" for own in study_runs.on_testbed())
     at_15 = runs_of(study_runs.TESTBED, lambda *cell: accuracy(*cell) - 20.0 * (cell[:2] == ("MAPA", 15)))
-    for reading in claims.on_the_testbed(at_15):
+    for reading in gathered(claims.on_the_testbed(at_15)):
         assert reading.held is False
         assert "K = 15: " in reading.evidence.split("; ")[2], "the exception is named"
 

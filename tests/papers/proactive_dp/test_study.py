@@ -7,7 +7,7 @@ import pytest
 
 from simfl.papers.proactive_dp import study as proactive_dp
 from simfl.papers.proactive_dp.theorems import plan_rounds, simplified_plan
-from simfl.reproduction.evidence import Verdict, verdict_of
+from simfl.reproduction.evidence import Verdict, gathered, verdict_of
 from simfl.reproduction.reproducing import scenarios_folder
 from simfl.scenario import load
 from tests.papers.made_up import made_up
@@ -20,7 +20,7 @@ BUDGETS, GRAPH, SIZES, STEPS = proactive_dp.BUDGETS, proactive_dp.GRAPH, proacti
 
 def held(check, runs):
     """Return whether each reading holds, in order."""
-    return [reading.held for reading in check(runs)]
+    return [reading.held for reading in gathered(check(runs))]
 
 
 def runs_of(sections, accuracy, epsilon=0.01, seeds=6):
@@ -68,7 +68,7 @@ def test_the_claim_is_the_planned_epsilon():
 )
 def test_the_headline_holds_within_ten_points_and_within_the_claim(level, epsilon, each):
     runs = runs_of((STEPS, BUDGETS), lambda *cell: rising(*cell, level=level), epsilon)
-    readings = list(proactive_dp.reaches(runs))
+    readings = list(gathered(proactive_dp.reaches(runs)))
     assert len(readings) == 2 * 2, "one best first step for all cases"
     assert {reading.held for reading in readings} == {each}
     assert readings[0].label == (
@@ -77,7 +77,7 @@ def test_the_headline_holds_within_ten_points_and_within_the_claim(level, epsilo
     )
     assert [part.text.partition(",")[0] for part in readings[0].parts][::3] == ["strongly convex", "plain convex"]
     assert "points lost (bar: 10; the paper loses 7)" in readings[0].evidence
-    (first, *_) = proactive_dp.reaches(runs_of((BUDGETS,), lambda *cell: rising(*cell, level=level), epsilon))
+    (first, *_) = gathered(proactive_dp.reaches(runs_of((BUDGETS,), lambda *cell: rising(*cell, level=level), epsilon)))
     assert first.held is each, "the quick form has only the first steps of the figures"
 
 
@@ -86,7 +86,7 @@ def test_first_steps_that_are_best_for_plans_and_without_privacy_are_two_reading
         best = {proactive_dp.OPEN: 0.3}.get(cell[-1], 0.1)
         return rising(problem, *cell) - 5 * (len(cell) == 2 and cell[0] != best)
 
-    readings = list(proactive_dp.reaches(runs_of((STEPS, BUDGETS), accuracy)))
+    readings = list(gathered(proactive_dp.reaches(runs_of((STEPS, BUDGETS), accuracy))))
     assert [reading.choices["η₀ is the best"] for reading in readings[:2]] == ["at ε = 0.05", "no privacy"]
     assert len(readings) == 2 * 2 * 2
 
@@ -124,7 +124,7 @@ def test_coverage_needs_every_certified_epsilon_below_its_claim():
 
 def test_verdicts_on_the_tables_follow_their_epsilons(monkeypatch):
     assert held(proactive_dp.four_to_five, made_up([])) == [True]
-    readings = list(proactive_dp.tight(made_up([])))
+    readings = list(gathered(proactive_dp.tight(made_up([]))))
     assert [(reading.held, reading.own) for reading in readings] == [
         (False, True), (True, False), (False, False), (True, False),
     ]  # fmt: skip
