@@ -19,6 +19,7 @@ from simfl.reproduction.evidence import (
     below,
     decides,
     exactly,
+    gathered,
     log_ratio,
     measured,
     seeds_needed,
@@ -187,6 +188,17 @@ def test_a_reading_holds_if_all_parts_hold_and_names_failed_ones():
 
 GRID = [reading(sigma == "5" and g != "4", σ=sigma, G=g, data=data)
         for sigma in ("5", "14") for g in ("4", "true", "none") for data in ("USPS", "MNIST")]  # fmt: skip
+
+
+def test_readings_of_equal_choices_are_one_with_the_parts_of_all():
+    yes, no = exactly(True, "yes"), exactly(False, "no")
+    one, other = Reading({"a": "1"}, [yes], own=True), Reading({"a": "2"}, [yes, no])
+    readings = gathered([one, other, Reading({"a": "1"}, [no], own=True), Reading({"a": "3"}, [])])
+    assert [(reading.choices["a"], reading.own, reading.held) for reading in readings] == [
+        ("1", True, False),
+        ("2", False, False),
+    ]
+    assert [len(reading.parts) for reading in readings] == [2, 2], "and those without parts are none"
 
 
 def test_common_choices_of_the_readings_that_hold_are_named():

@@ -104,7 +104,7 @@ def test_the_edge_has_8_seeds_and_its_middle_16():
 
 
 def test_theorem_2_is_refuted_with_a_sender_that_is_seen_or_hidden():
-    readings = list(gathered(adp2sgd.theorem_holds(Runs({}))))
+    readings = gathered(adp2sgd.theorem_holds(Runs({})))
     assert verdict_of(readings) == Verdict.NOT_REPRODUCED
     assert [[part.held for part in reading.parts] for reading in readings] == [[False, None]] * 2 + [[False, False]] * 2
     assert [reading.own for reading in readings] == [False, True, False, False]
@@ -116,7 +116,7 @@ def test_theorem_2_is_refuted_with_a_sender_that_is_seen_or_hidden():
 
 def test_theorem_2_holds_where_the_certified_epsilon_is_as_small(monkeypatch):
     monkeypatch.setattr(adp2sgd, "PRIVACY", {"few workers": (3750, 64, 18750, (5.0, 10.0))})
-    readings = list(gathered(adp2sgd.theorem_holds(Runs({}))))
+    readings = gathered(adp2sgd.theorem_holds(Runs({})))
     assert [reading.held for reading in readings] == [True, None, False, False]
 
 
@@ -150,7 +150,7 @@ def test_slow_learners_are_judged_against_the_ratio_without_one(times, gap, seed
 
     runs = runs_of(accuracy, SOFTMAX, MLP, LSTM, seeds=seeds, time_s=time)
     for sections, count in (((SOFTMAX, MLP), 2), ((LSTM,), 1)):
-        readings = list(gathered(adp2sgd.slow_learners(runs, sections)))
+        readings = gathered(adp2sgd.slow_learners(runs, sections))
         equal = None if seeds < 5 else not gap
         assert [[part.held for part in own.parts] for own in readings] == [
             [expected[0], equal, expected[1], equal]
@@ -178,7 +178,7 @@ def test_equal_accuracy_is_an_interval_within_the_bar():
         away = {SOFTMAX: 0.1, MLP: 3.0 * (cell[0] == "large noise"), LENET5: 3.0 * (-1) ** seed}.get(section, 0.0)
         return 90 + 0.1 * seed + away * (cell[1] == "adpsgd")
 
-    readings = list(gathered(adp2sgd.equal_accuracy(runs_of(accuracy, SOFTMAX, MLP, LENET5, RESNET))))
+    readings = gathered(adp2sgd.equal_accuracy(runs_of(accuracy, SOFTMAX, MLP, LENET5, RESNET)))
     assert {own.choices["network"]: (own.held, own.own) for own in readings} == {
         "softmax regression": (True, False), "MLP": (False, False), "LeNet-5": (None, True),
         "residual network": (True, True),

@@ -240,7 +240,7 @@ def test_diverged_runs_have_collapsed():
             for run in runs.of(CONSTANT, cell).values():
                 run.status = "diverged"
             assert all(map(math.isnan, runs.accuracy(CONSTANT, cell)))
-    readings = list(gathered(claims.collapse(runs)))
+    readings = gathered(claims.collapse(runs))
     assert {reading.held for reading in readings if reading.choices["aggregation"] == "sum"} == {True}
 
 
@@ -377,6 +377,6 @@ def test_table_3_and_figure_5_are_run_on_covtype_where_its_file_is(tmp_path, mon
         scenario = load(SCENARIOS / own.base, [*own.overrides, "algorithm.gradients=1000", "algorithm.sizes=20"])
         run = simfl.run(scenario, out=tmp_path / "out")
         assert (run.manifest.status, run.clients["samples"].sum()) == ("done", 400)
-    saved = list(gathered(claims.fewer_on_covtype(runs_of(GROWING, lambda *cell: 84.0, few))))
+    saved = gathered(claims.fewer_on_covtype(runs_of(GROWING, lambda *cell: 84.0, few)))
     assert {reading.held for reading in saved if "against: sizes of 50" in reading.label} == {True}
     assert {reading.held for reading in saved if "against: large" in reading.label} == {False}, "they are as good"

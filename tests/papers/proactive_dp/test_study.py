@@ -68,7 +68,7 @@ def test_the_claim_is_the_planned_epsilon():
 )
 def test_the_headline_holds_within_ten_points_and_within_the_claim(level, epsilon, each):
     runs = runs_of((STEPS, BUDGETS), lambda *cell: rising(*cell, level=level), epsilon)
-    readings = list(gathered(proactive_dp.reaches(runs)))
+    readings = gathered(proactive_dp.reaches(runs))
     assert len(readings) == 2 * 2, "one best first step for all cases"
     assert {reading.held for reading in readings} == {each}
     assert readings[0].label == (
@@ -86,7 +86,7 @@ def test_first_steps_that_are_best_for_plans_and_without_privacy_are_two_reading
         best = {proactive_dp.OPEN: 0.3}.get(cell[-1], 0.1)
         return rising(problem, *cell) - 5 * (len(cell) == 2 and cell[0] != best)
 
-    readings = list(gathered(proactive_dp.reaches(runs_of((STEPS, BUDGETS), accuracy))))
+    readings = gathered(proactive_dp.reaches(runs_of((STEPS, BUDGETS), accuracy)))
     assert [reading.choices["η₀ is the best"] for reading in readings[:2]] == ["at ε = 0.05", "no privacy"]
     assert len(readings) == 2 * 2 * 2
 
@@ -124,7 +124,7 @@ def test_coverage_needs_every_certified_epsilon_below_its_claim():
 
 def test_verdicts_on_the_tables_follow_their_epsilons(monkeypatch):
     assert held(proactive_dp.four_to_five, made_up([])) == [True]
-    readings = list(gathered(proactive_dp.tight(made_up([]))))
+    readings = gathered(proactive_dp.tight(made_up([])))
     assert [(reading.held, reading.own) for reading in readings] == [
         (False, True), (True, False), (False, False), (True, False),
     ]  # fmt: skip

@@ -94,7 +94,7 @@ def test_the_lead_of_deep_q_decides_the_verdict(ahead, spread, expected):
         return 60.0 + (ahead(curve, case, epsilon) if method(curve) == "Algorithm 2" else 0.0)
 
     runs = runs_of(study.FIGURES, accuracy, spread)
-    readings = list(gathered(study.ahead_in_figures((0.1, 0.2, 0.5, 1.0), runs)))
+    readings = gathered(study.ahead_in_figures((0.1, 0.2, 0.5, 1.0), runs))
     assert verdict_of(readings) == expected
     assert [tuple(reading.choices.values()) for reading in readings] == [
         *((study.FIRST, order) for order in ("rounds", "fewest", "round robin", "random")),
@@ -121,7 +121,7 @@ def test_a_lead_of_up_to_15_points_is_judged_where_it_is_largest(lead, expected)
         return 70.0 + (lead if curve == "Algorithm 1" and epsilon == 0.5 else 0.0)
 
     runs = runs_of(study.FIGURES, accuracy)
-    readings = list(gathered(study.up_to("Algorithm 1", "DP-SGD-5", 15.0, runs)))
+    readings = gathered(study.up_to("Algorithm 1", "DP-SGD-5", 15.0, runs))
     assert verdict_of(readings) == expected
     assert [len(reading.parts) for reading in readings] == [2]
     assert all("at ε = 0.5 (bar: 15)" in reading.evidence for reading in readings)
@@ -134,7 +134,7 @@ def test_cells_of_table_2_decide_the_verdict(curve):
     assert verdict(gathered(study.cells(curve, right))) == YES
     assert verdict(gathered(study.cells(curve, wrong))) == NO
     one = runs_of(study.TABLE, lambda *cell: (printed(*cell) or 0.0) + (5.0 if cell[0] == study.FIRST else 0.0), 0.1)
-    readings = list(gathered(study.cells(curve, one)))
+    readings = gathered(study.cells(curve, one))
     assert verdict_of(readings) == UNDER
     assert all(reading.afterwards for reading in readings if reading.held)
 
@@ -165,7 +165,7 @@ def test_algorithm_2_in_table_2_is_judged_by_global_and_own_models():
     for cell in runs.cells(study.TABLE):
         for run in runs.of(study.TABLE, cell).values():
             run.client_metrics["test_accuracy"] -= 0.05
-    readings = list(gathered(study.ahead_in_table(runs)))
+    readings = gathered(study.ahead_in_table(runs))
     assert verdict_of(readings) == UNDER
     assert {reading.choices["Algorithm 2's model"] for reading in readings if reading.held} == {"the global one"}
 
@@ -182,7 +182,7 @@ def test_the_network_is_compared_with_a_coin(lead, spread, expected):
 def test_the_accuracy_with_larger_batches_decides_the_verdict(slope, small, large):
     runs = runs_of(study.SIZES, lambda curve, case, size, epsilon: 60 + slope * size)
     for algorithm, orders in (("Algorithm 1", 1), ("Algorithm 2", 4)):
-        readings = list(gathered(study.larger_batches(algorithm, (0.2, 0.5, 1.0), 1, runs)))
+        readings = gathered(study.larger_batches(algorithm, (0.2, 0.5, 1.0), 1, runs))
         assert verdict_of(readings) == small
         assert [reading.own for reading in readings] == [True, False, False, False][:orders]
         assert len(readings[0].parts) == 6, "cases and epsilons"
@@ -192,7 +192,7 @@ def test_the_accuracy_with_larger_batches_decides_the_verdict(slope, small, larg
 @pytest.mark.parametrize(("lost", "expected"), [(5.0, YES), (7.0, NO)])
 def test_what_noise_costs_at_twenty_nodes(lost, expected):
     runs = runs_of(study.TABLE, lambda reading, curve, *rest: 88.0 - lost * (curve == "Algorithm 2"), 0.1)
-    readings = list(gathered(study.within_noiseless(runs)))
+    readings = gathered(study.within_noiseless(runs))
     assert verdict_of(readings) == expected
     assert [reading.choices["setting"] for reading in readings] == [study.FIRST] * 2
     assert [len(reading.parts) for reading in readings] == [2, 2]
