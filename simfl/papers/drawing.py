@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from simfl.reproduction.evidence import NotMeasuredError, measured
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+else:  # studies name them in annotations, which nothing evaluates
+    Axes = Figure = Any
 
 
 def panels(rows: int, columns: int, size: tuple[float, float], **shared: Any) -> tuple[Figure, Any]:

@@ -7,12 +7,12 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simfl.assembly.data import load_data
 from simfl.comparison.comparing import evaluations_until, median_of, ratio_of
 from simfl.papers.adp2sgd.theory import Theorem2, theorem2
-from simfl.papers.drawing import labeled, panels
+from simfl.papers.drawing import Figure, labeled, panels
 from simfl.plots.groups import average, plot_groups
 from simfl.plots.style import MARKERS, PALETTE
 from simfl.records import Run, common_accuracy
@@ -21,9 +21,6 @@ from simfl.reproduction.evidence import SEEDS, Part, Reading, above, exactly, sh
 from simfl.reproduction.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
 from simfl.scenario import from_mapping
 from simfl.streams import Streams
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SIGMA = {"no noise": 0.0, "small noise": 1.0, "medium noise": 2.0, "large noise": 4.0}
 """The paper's standard deviations of noise on images."""

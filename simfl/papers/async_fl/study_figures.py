@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING
 from simfl.papers.async_fl import study_runs as plan
 from simfl.papers.async_fl.study_claims import best_cell, cells_of
 from simfl.papers.async_fl.study_runs import EVEN, FIRST, GROWING, LENET5, LINEAR, LISTING, MEAN, STEPS, SUM, WITH
-from simfl.papers.drawing import labeled, log_axis, panels, with_bars
+from simfl.papers.drawing import Axes, Figure, labeled, log_axis, panels, with_bars
 from simfl.plots.groups import average
 from simfl.plots.style import LINE_STYLES, PALETTE
 from simfl.reproduction.evidence import NotMeasuredError
 from simfl.reproduction.papers import Cell, Runs, Section, mean
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from simfl.comparison.sweeps import Group
 
 # -- figures ---------------------------------------------------------------------------------------

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simfl.papers.asynchrony.algorithms import BY_NAME, GOSSIP, QUICK, ROUNDS, SERVER
 from simfl.papers.asynchrony.tuning import FINAL, TARGET, WORLDS, costs, ranks
-from simfl.papers.drawing import labeled, log_axis, panels
+from simfl.papers.drawing import Axes, Figure, labeled, log_axis, panels
 from simfl.plots import plot_groups
 from simfl.plots.style import PALETTE
 from simfl.reproduction.evidence import measured
 from simfl.reproduction.papers import Runs
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 LOOKS = {ROUNDS: ("s", PALETTE[1]), SERVER: ("o", PALETTE[0]), GOSSIP: ("^", PALETTE[2])}
 """Family -> marker and color."""

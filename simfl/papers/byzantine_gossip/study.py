@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from simfl.papers.drawing import labeled, panels, with_bars
+from simfl.papers.drawing import Figure, labeled, panels, with_bars
 from simfl.records import Run
 from simfl.reproduction.evidence import SEEDS, Reading, within
 from simfl.reproduction.papers import Experiment, Number, Paper, PaperClaim, Runs, Section
 from simfl.reproduction.reproducing import scenarios_folder
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLIQUES = Section("Two cliques of five, without attackers")
 RING = Section("A ring of five, with attackers")

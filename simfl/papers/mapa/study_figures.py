@@ -5,18 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simfl.papers.drawing import labeled, log_axis, panels, with_bars
+from simfl.papers.drawing import Figure, labeled, log_axis, panels, with_bars
 from simfl.papers.mapa import study_runs as plan
 from simfl.papers.mapa.study_claims import accuracy_after, all_converge, clipped_tasks, fewest_updates, ran, tried
 from simfl.papers.mapa.study_runs import ACCURACY, BOUNDS, CONVERGENCE, COUNTED, FOUR, NORMS, SIGMAS, TESTBED, cell_of
 from simfl.plots.style import PALETTE, color_of
 from simfl.reproduction.evidence import NotMeasuredError
 from simfl.reproduction.papers import Cell, Runs, Section, mean
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # -- figures ---------------------------------------------------------------------------------------
 

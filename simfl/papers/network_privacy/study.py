@@ -19,7 +19,7 @@ import numpy as np
 from simfl.accounts.figures import plot_by_distance
 from simfl.accounts.network import Network, network
 from simfl.accounts.views import recovered, rounding_of
-from simfl.papers.drawing import labeled, log_axis, panels
+from simfl.papers.drawing import Figure, labeled, log_axis, panels
 from simfl.plots.style import PALETTE, color_of
 from simfl.records import Run
 from simfl.reproduction.evidence import SEEDS, Part, Reading, above, below, show
@@ -29,7 +29,6 @@ from simfl.scenario import from_mapping, load
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 WORKERS = Section("A(DP)²SGD's 16 workers")
 CASES = {"case I": "case1", "case II": "case2"}

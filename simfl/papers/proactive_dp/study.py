@@ -7,10 +7,10 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simfl.errors import ConditionError
-from simfl.papers.drawing import labeled, log_axis, panels, with_bars
+from simfl.papers.drawing import Axes, Figure, labeled, log_axis, panels, with_bars
 from simfl.papers.proactive_dp import theorems as proactive
 from simfl.papers.proactive_dp.predicting import predicted
 from simfl.plots.groups import average
@@ -18,10 +18,6 @@ from simfl.plots.style import PALETTE, line_of
 from simfl.records import Run
 from simfl.reproduction.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, exactly, show, within
 from simfl.reproduction.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 BUDGETS, SIZES = Section("Figures 11 and 12", ("ε = {:g}",)), Section("Figures 7 and 8", ("s = {}",))
 GRAPH = Section("the utility graph on MNIST", ("σ = {:g}",))

@@ -14,19 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
-from simfl.papers.drawing import panels
+from simfl.papers.drawing import Figure, panels
 from simfl.records import Run
 from simfl.reproduction.evidence import Part, Reading, below, show, show_ratio
 from simfl.reproduction.papers import Cell, Number, PaperClaim, Runs, Section
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
 #: A log-log curve may be flatter than its bound by this much.

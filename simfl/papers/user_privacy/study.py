@@ -13,18 +13,15 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from simfl.papers.drawing import labeled, log_axis, panels, with_bars
+from simfl.papers.drawing import Figure, labeled, log_axis, panels, with_bars
 from simfl.plots.style import PALETTE
 from simfl.records import Run
 from simfl.reproduction.evidence import SEEDS, Part, Reading, above, below, log_ratio, show, show_ratio
 from simfl.reproduction.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NORMS = Section("Clipping norms, on the first seeds", ("epsilon {:g}", "C {:g}"))
 EQUAL = Section("Equal epsilon, users online at night", ("epsilon {:g}",))

@@ -6,19 +6,15 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from simfl.comparison.comparing import interval_of
-from simfl.papers.drawing import labeled, log_axis, panels, with_bars
+from simfl.papers.drawing import Figure, labeled, log_axis, panels, with_bars
 from simfl.papers.without_replacement.theory import dp_sgd_noise
 from simfl.plots.style import PALETTE, color_of, shade
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.records import Run
 from simfl.reproduction.evidence import SEEDS, Part, Reading, above, all_of, below, exactly, show, within
 from simfl.reproduction.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, accuracy, mean
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FILES = {"Noiseless": "noiseless", "Algorithm 2": "deep-q", "Algorithm 1": "algorithm1", "DP-SGD-5": "random-walk"}
 KINDS = {"Algorithm 2": "deep_q_sgd", "Algorithm 1": "without_replacement_sgd", "DP-SGD-5": "random_walk_sgd"}
