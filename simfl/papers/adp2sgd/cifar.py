@@ -46,20 +46,14 @@ def _experiment(case: str, kind: str, seeds: int) -> Experiment:
     sigma = SIGMA["small noise"] if case == LARGE else SIGMA.get(case, SIGMA[EQUALLY_FAST])
     ends = ", ".join(f"{EPOCHS * end / FULL_EPOCHS:.3g}" for end in (160, 240))
     steps = ", ".join(f"{factor * step:g}" for step in (0.4, 0.04, 0.004))
-    changes = [
-        "record.updates=false",
-        "model.channels=[8, 16, 32]",
-        f"algorithm.batch_size={factor * BATCH}",
-        "clients.seconds_per_example=42.7 ms",
-        "links.bandwidth=186 Mbit/s",
+    changes = (
+        "record.updates=false", "model.channels=[8, 16, 32]", f"algorithm.batch_size={factor * BATCH}",
+        "clients.seconds_per_example=42.7 ms", "links.bandwidth=186 Mbit/s",
         f"algorithm.step_size={{kind: by_epochs, values: [{steps}], boundaries: [{ends}]}}",
-        f"stop={{epochs: {EPOCHS}}}",
-        f"evaluate.every={{epochs: {EPOCHS / 4:g}}}",
-        study.noise(sigma * BATCH / 256),
-    ]
-    if case in SLOW:
-        changes.append(f"slowdowns={_SLOWDOWNS[case]}")
-    return Experiment(CIFAR, (case, kind), f"adp2sgd/cifar10-baseline-{kind}.yaml", tuple(changes), seeds)
+        f"stop={{epochs: {EPOCHS}}}", f"evaluate.every={{epochs: {EPOCHS / 4:g}}}", study.noise(sigma * BATCH / 256),
+        *([f"slowdowns={_SLOWDOWNS[case]}"] if case in SLOW else []),
+    )  # fmt: skip
+    return Experiment(CIFAR, (case, kind), f"adp2sgd/cifar10-baseline-{kind}.yaml", changes, seeds)
 
 
 def times(runs: Runs) -> Iterator[Number]:

@@ -53,7 +53,12 @@ def command(
         **{name: value for name, value in noise.items() if name not in ("epsilon", "gradient_bound", "mu")}
     )
     views, least, remark = claim.accounted(accountant), claim.least_delta(), claim.remark1_from_step()
-    rows = [*_claim_rows(claim, smallest), *_accounted_rows(views), *_least_rows(claim, least)]
+    rows = [
+        *_claim_rows(claim, smallest),
+        *_accounted_rows(views),
+        "At least, on data whose updates show their worker, seen or hidden",
+        (f"delta at epsilon = {show(claim.epsilon)}", least, f"claimed is {show(claim.delta)}"),
+    ]
     result: dict[str, Any] = {"theorem2": claim, "smallest_admissible_epsilon": smallest, "remark1_from_step": remark}
     result |= {"accounted": views, "least_delta": least, "convergence": None, "proposition2": None}
     notes = _notes(claim, views, least)
@@ -108,11 +113,6 @@ def _accounted_rows(views: tuple[AccountedView, ...]) -> list[Row | str]:
         note = f"{verdict}; {drawn}, q = {show(row.sampling_rate)}, {row.steps:,} releases"
         (seen if row.certified else hidden).append((f"epsilon, {_RELATION[row.neighbors]}", row.epsilon, note))
     return seen + hidden
-
-
-def _least_rows(claim: Theorem2, least: float) -> list[Row | str]:
-    row = (f"delta at epsilon = {show(claim.epsilon)}", least, f"claimed is {show(claim.delta)}")
-    return ["At least, on data whose updates show their worker, seen or hidden", row]
 
 
 def _notes(claim: Theorem2, views: tuple[AccountedView, ...], least: float) -> list[str]:

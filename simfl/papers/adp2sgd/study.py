@@ -91,12 +91,7 @@ TABLE1 = {
                     (85.08, 82.67), (86.34, 85.51)),
 }  # fmt: skip
 """SYNC and A(DP)²SGD of nine networks; at large noise without SENet-18, where SYNC collapsed."""
-TABLE1_LOSSES = {
-    "no noise": ((1.566, 1.585),),
-    "small noise": ((1.617, 1.627),),
-    "medium noise": ((1.752, 1.732),),
-    "large noise": ((1.990, 2.010),),
-}
+TABLE1_LOSSES = dict(zip(SIGMA, ([(1.566, 1.585)], [(1.617, 1.627)], [(1.752, 1.732)], [(1.990, 2.010)]), strict=True))
 """The held-out losses of the LSTM."""
 
 

@@ -56,7 +56,10 @@ def size_numbers(runs: Runs) -> Iterator[Number]:
             for start in dict.fromkeys(cell[:-1] for cell in runs.cells(CONSTANT, problem))
         }
         papers = plan.TABLE3[problem]
-        far = {setting: _distance(row, papers) for setting, row in rows.items() if row.keys() == papers.keys()}
+        far = {
+            setting: statistics.fmean(abs(_median(values) - papers[size]) for size, values in row.items())
+            for setting, row in rows.items() if row.keys() == papers.keys()
+        }  # fmt: skip
         nearest = min((setting for setting in far if math.isfinite(far[setting])), key=far.__getitem__, default=None)
         for setting, row in rows.items():
             named = " (nearest to the paper, chosen after the result was seen)" * (setting == nearest)
@@ -64,11 +67,6 @@ def size_numbers(runs: Runs) -> Iterator[Number]:
             for size, values in row.items():
                 paper = papers[size] if setting in (plan.LISTING, nearest) else None
                 yield Number(part, label, CONSTANT.label(size), values, paper, unit="test accuracy, %")
-
-
-def _distance(row: Mapping[int, Sequence[float]], papers: Mapping[int, float]) -> float:
-    """Return the mean distance of medians from the paper's numbers."""
-    return statistics.fmean(abs(_median(values) - papers[size]) for size, values in row.items())
 
 
 def _median(values: Sequence[float]) -> float:

@@ -56,13 +56,7 @@ def draw_curves(
 def draw_rounds(runs: Runs) -> Figure:
     """Draw accuracy over rounds, a panel for every problem and aggregation."""
     rules = {plan.STRONGLY: plan.STEEP, plan.PLAIN: plan.ROOT}
-    kinds = {
-        FIRST: f"constant {FIRST}",
-        LINEAR: LINEAR,
-        plan.OVER_LOG: plan.OVER_LOG,
-        "500": "constant 500",
-        "1000": "constant 1000",
-    }
+    kinds = {kind: kind if "i" in kind else f"constant {kind}" for kind in plan.COMPARED}
     problems = [task for task in rules if runs.has(GROWING, (task, rules[task], *LISTING, LINEAR))]
     figure, axes = panels(2, len(problems), (4.2 * len(problems) + 0.6, 6.2), sharex=True, sharey="col")
     for (row, way), (column, problem) in itertools.product(enumerate((SUM, MEAN)), enumerate(problems)):

@@ -19,14 +19,10 @@ PROBLEMS = (STRONGLY, PLAIN, LENET5, COVTYPE, COVTYPE_PLAIN)
 SUM, MEAN = "sum", "mean"
 EVEN, UNEVEN = "equal speeds", "unequal speeds"
 WITH, WITHOUT = "with intercept", "without intercept"
-SETTINGS = {
-    SUM: ("algorithm.aggregation=sum",),
-    MEAN: ("algorithm.aggregation=mean",),
-    EVEN: (),
-    UNEVEN: ("clients.speed={kind: lognormal, sigma: 0.5}",),
-    WITH: (),
-    WITHOUT: ("model.intercept=false",),
-}
+SETTINGS: dict[str, tuple[str, ...]] = {
+    **{way: (f"algorithm.aggregation={way}",) for way in (SUM, MEAN)}, **dict.fromkeys((EVEN, WITH), ()),
+    UNEVEN: ("clients.speed={kind: lognormal, sigma: 0.5}",), WITHOUT: ("model.intercept=false",),
+}  # fmt: skip
 """Choices that the paper leaves open in every experiment, or in which its code may differ from its text."""
 Setting = tuple[str, str, str]
 """Aggregation, speeds of the clients, intercept."""
@@ -48,13 +44,8 @@ TABLE3 = {
 }
 """Test accuracy in percent by problem and size."""
 TABLE3_ROUNDS = dict(zip(SIZES, (80, 40, 20, 8, 6, 4), strict=True))
-TABLE3_FILES = {
-    STRONGLY: "async_fl/constant-a9a-strongly.yaml",
-    PLAIN: "async_fl/constant-a9a-plain.yaml",
-    LENET5: "async_fl/constant-mnist-lenet5.yaml",
-    COVTYPE: "async_fl/constant-covtype-strongly.yaml",
-    COVTYPE_PLAIN: "async_fl/constant-covtype-plain.yaml",
-}
+_NAMES = ("a9a-strongly", "a9a-plain", "mnist-lenet5", "covtype-strongly", "covtype-plain")
+TABLE3_FILES = {problem: f"async_fl/constant-{name}.yaml" for problem, name in zip(PROBLEMS, _NAMES, strict=True)}
 
 FIRST, LINEAR, OVER_LOG = "50", "50 i", "50 i/ln i"
 POWERS = {FIRST: 0.0, "50 i^0.25": 0.25, "50 i^0.5": 0.5, "50 i^0.75": 0.75, LINEAR: 1.0}
@@ -181,6 +172,8 @@ def experiments(quick: bool) -> Sequence[Experiment]:
         {PHISHING: (*CONSTANT_STEPS, *GROWING_CONSTANT_STEPS), PHISHING_PLAIN: tuple(CONSTANT_STEPS)},
     )
     steps = ((even, SUM, 12), (EVEN_MEANS, MEAN, 6))
+    rules = (PER_GRADIENT, PER_ROUND, PER_ROUND_LARGE)
+    falling_from = {way: [named[first] for named in rules for first in firsts] for way, firsts in FIRST_STEPS.items()}
     covtype, of_growing = ([(COVTYPE,), (COVTYPE_PLAIN,)], [(COVTYPE, STEEP), (COVTYPE_PLAIN, ROOT)])
     if not covtype_is_there():
         covtype, of_growing = [], []
@@ -205,7 +198,7 @@ def experiments(quick: bool) -> Sequence[Experiment]:
         *(
             experiment
             for (problem, constants), (settings, way, seeds) in itertools.product(constant.items(), steps)
-            for experiment in _grid(STEPS, [(problem,)], settings, (*_falling_cases(way), *constants), seeds)
+            for experiment in _grid(STEPS, [(problem,)], settings, (*falling_from[way], *constants), seeds)
             if (experiment.cell[:-1], experiment.cell[-1] in _OF_FIGURE_9) != ((PHISHING, *LISTING), True)
         ),
         *_grid(STEPS, [(PHISHING,)], (LISTING,), _OF_FIGURE_9, DECIDING),
@@ -217,11 +210,6 @@ def experiments(quick: bool) -> Sequence[Experiment]:
         *_grid(BIASED, [case for case in BIASED_CASES if case[0] != NETWORK], ways, BIASED_DATA, 5),
         *_grid(BIASED, [(NETWORK, TEN)], ways, BIASED_DATA, 6),
     ]
-
-
-def _falling_cases(aggregation: str) -> list[str]:
-    cases = (PER_GRADIENT, PER_ROUND, PER_ROUND_LARGE)
-    return [named[first] for named in cases for first in FIRST_STEPS[aggregation]]
 
 
 def _grid(

@@ -159,16 +159,10 @@ def network_numbers(runs: Runs) -> Iterator[Number]:
 
 def joining_numbers(runs: Runs) -> Iterator[Number]:
     """Yield the accuracies where servers join, and where they do not."""
+    part = "Section 3.1: two of five servers join, LR, even or odd on USPS"
     for cell in runs.cells(plan.JOINING):
-        part = "Section 3.1: two of five servers join, LR, even or odd on USPS"
-        yield Number(
-            part,
-            plan.JOINING.label(*cell),
-            "at the end",
-            runs.accuracy(plan.JOINING, cell),
-            digits=1,
-            unit="test accuracy, %",
-        )
+        row, accuracies = plan.JOINING.label(*cell), runs.accuracy(plan.JOINING, cell)
+        yield Number(part, row, "at the end", accuracies, digits=1, unit="test accuracy, %")
 
 
 def private_numbers(runs: Runs) -> Iterator[Number]:

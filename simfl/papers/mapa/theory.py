@@ -281,25 +281,14 @@ def stages(
         variance = problem.variance(sensitivity, epsilon, second_moment)
         p = coefficient(problem, variance, initial if rule == "table2" else sensitivity, theta)
         gradient = math.sqrt(2.0 * variance / (p * (problem.staleness + 1.0)))
+        batch, following = problem.batch_size, {"algorithm1": theta * sensitivity}
+        following |= {"text": 2.0 * gradient / batch, "table2": 2.0 * math.sqrt(variance) / batch}
         stage = Stage(
-            number=len(planned) + 1,
-            first_step=first,
-            sensitivity=sensitivity,
-            clipping_norm=clipping_norm(sensitivity, problem.batch_size),
-            variance=variance,
-            coefficient=p,
-            step_size=problem.largest_step_size / p,
-            steps=stage_steps(problem, variance, p),
-            gradient_bound=gradient,
-            text_sensitivity=2.0 * gradient / problem.batch_size,
-            table2_sensitivity=2.0 * math.sqrt(variance) / problem.batch_size,
-        )
+            len(planned) + 1, first, sensitivity, clipping_norm(sensitivity, batch), variance, coefficient=p,
+            step_size=problem.largest_step_size / p, steps=stage_steps(problem, variance, p), gradient_bound=gradient,
+            text_sensitivity=following["text"], table2_sensitivity=following["table2"],
+        )  # fmt: skip
         planned.append(stage)
-        following = {
-            "algorithm1": theta * sensitivity,
-            "text": stage.text_sensitivity,
-            "table2": stage.table2_sensitivity,
-        }
         sensitivity, first = following[rule], first + stage.steps
     return tuple(planned)
 

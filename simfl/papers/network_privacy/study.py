@@ -45,13 +45,8 @@ ALL = "everybody"
 """SYNC's graph."""
 
 #: The paper's cases with few, large mini-batches, so that accounts of all pairs take seconds.
-_BRIEF = (
-    "algorithm.batch_size=512",
-    "algorithm.step_size=1.0",
-    "stop={epochs: 4}",
-    "evaluate={every: {epochs: 1}, clients: true}",
-    "record.updates=false",
-)
+_BRIEF = ("algorithm.batch_size=512", "algorithm.step_size=1.0", "stop={epochs: 4}",
+          "evaluate={every: {epochs: 1}, clients: true}", "record.updates=false")  # fmt: skip
 _DPSGD = "algorithm={kind: decentralized_sgd, batch_size: 512, sampling: poisson, step_size: 1.0}"
 
 NETWORKS: dict[str, tuple[int, str]] = {
@@ -78,22 +73,14 @@ NOISE = 1.0
 
 def experiments(quick: bool) -> Sequence[Experiment]:
     """Return A(DP)²SGD, D-PSGD on four graphs, and SYNC, with slow learners."""
-    cases = ["case II"] if quick else list(CASES)
-    graphs = ("ring", "complete") if quick else GRAPHS
-    experiments_of = []
-    for case, graph in itertools.product(cases, graphs):
-        experiments_of += [((case, ASYNCHRONOUS, graph), "adpsgd", ()), ((case, ROUNDS, graph), "adpsgd", (_DPSGD,))]
-    experiments_of += [((case, SYNC, ALL), "sync", ()) for case in cases]
-    return [
-        Experiment(
-            WORKERS,
-            cell,
-            f"adp2sgd/{CASES[cell[0]]}-{base}.yaml",
-            (*changes, *_BRIEF, *((f"topology={cell[2]}",) if cell[2] != ALL else ())),
-            2 if quick else SEEDS,
-        )
-        for cell, base, changes in experiments_of
-    ]
+    cases, graphs = (["case II"], ("ring", "complete")) if quick else ([*CASES], GRAPHS)
+    places = [*itertools.product(cases, graphs, METHODS), *((case, ALL, SYNC) for case in cases)]
+    made = []
+    for case, graph, method in places:
+        base = f"adp2sgd/{CASES[case]}-{'sync' if method == SYNC else 'adpsgd'}.yaml"
+        changes = (*[_DPSGD] * (method == ROUNDS), *_BRIEF, *[f"topology={graph}"] * (graph != ALL))
+        made.append(Experiment(WORKERS, (case, method, graph), base, changes, 2 if quick else SEEDS))
+    return made
 
 
 # -- measures --------------------------------------------------------------------------------------

@@ -95,16 +95,9 @@ def _arrange(ax: Axes, graph: UtilityGraph, target_loss: float) -> None:
     ax.xaxis.set_major_formatter(lambda value, position: f"{value:g}")
     ax.set_xlabel("noise multiplier σ")
     ax.set_ylabel("accuracy with noise / without")
-    ax.annotate(
-        f"loss {target_loss:.0%}",
-        (sigmas[-1] * margin, 1.0 - target_loss),
-        xytext=(-3, 3),
-        textcoords="offset points",
-        ha="right",
-        va="bottom",
-        fontsize=9,
-        color="#222222",
-    )
+    look: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 9, "color": "#222222"}
+    place = sigmas[-1] * margin, 1.0 - target_loss
+    ax.annotate(f"loss {target_loss:.0%}", place, xytext=(-3, 3), textcoords="offset points", **look)
     title = f"clipping norm, accuracy\nat σ = 0, σ at {target_loss:.0%} loss"
     ax.legend(loc="lower left", title=title, title_fontsize=9, alignment="left")
 

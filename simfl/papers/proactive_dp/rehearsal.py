@@ -213,19 +213,11 @@ def planned_content(base: Base, plan: TrainingPlan) -> dict[str, Any]:
     step_size = rescaled(base.scenario.resolved()["algorithm"]["step_size"], factor)
     algorithm = algorithm_of(content)
     algorithm |= {"step_size": step_size, "batch_size": plan.batch_size, "sampling": "poisson"}
-    privacy = {
-        "mechanism": "gaussian",
-        "clipping_norm": plan.clipping_norm,
-        "noise_multiplier": plan.noise_multiplier,
-        "delta": plan.delta,
-        "epsilon": float(f"{plan.claimed_epsilon:.6g}"),
-    }
-    planned = {
-        "name": f"{base.scenario.name}-planned",
-        "algorithm": algorithm,
-        "privacy": privacy,
-        "stop": {"updates": plan.rounds * base.num_clients},
-    }
+    noise = {"clipping_norm": plan.clipping_norm, "noise_multiplier": plan.noise_multiplier}
+    promised = {"delta": plan.delta, "epsilon": float(f"{plan.claimed_epsilon:.6g}")}
+    planned = {"name": f"{base.scenario.name}-planned", "algorithm": algorithm}
+    planned |= {"privacy": {"mechanism": "gaussian", **noise, **promised}}
+    planned |= {"stop": {"updates": plan.rounds * base.num_clients}}
     changed = {**content, **planned}
     order = ["name", "description", *(key for key in content if key not in planned), *planned]
     return {key: changed[key] for key in dict.fromkeys(order) if key in changed}

@@ -131,17 +131,13 @@ def holds(_: Statement, curves: Sequence[Curve]) -> Part:
     logs = [math.log(curve.bound[-1] / curve.measured[-1]) for curve in curves]
     times = show_ratio(logs, max(0, 2 - math.floor(min(logs) / math.log(10.0))))
     words = f"at most {np.mean(ratios):.2g} of the bound; at the end, the bound is {times} times it"
-    return below(ratios, 1.0, words + "; vacuous" * (not _informs(curves).held))
-
-
-def _informs(curves: Sequence[Curve]) -> Part:
-    shares = [curve.bound[-1] / curve.start for curve in curves]
-    return below(shares, 1.0, f"the bound ends at {np.mean(shares):.3g} of the value of the starting model")
+    return below(ratios, 1.0, words + "; vacuous" * (not informs(_, curves).held))
 
 
 def informs(_: Statement, curves: Sequence[Curve]) -> Part:
     """Return whether the bound gets below the value of the starting model."""
-    return _informs(curves)
+    shares = [curve.bound[-1] / curve.start for curve in curves]
+    return below(shares, 1.0, f"the bound ends at {np.mean(shares):.3g} of the value of the starting model")
 
 
 def falls(statement: Statement, curves: Sequence[Curve]) -> Part:
@@ -180,12 +176,8 @@ def averages(steps: Floats, values: Floats) -> Floats:
 def claims_of(figure: str, *statements: Statement) -> Iterator[PaperClaim]:
     """Yield a claim for each theorem: its bound holds."""
     for own in statements:
-        yield PaperClaim(
-            f"{own.section.title}: the bound holds.",
-            _check(holds, own),
-            own.section.title == "A(DP)²SGD, Theorem 1",
-            figure,
-        )
+        title = own.section.title
+        yield PaperClaim(f"{title}: the bound holds.", _check(holds, own), title == "A(DP)²SGD, Theorem 1", figure)
 
 
 def worth_of(
@@ -194,9 +186,8 @@ def worth_of(
     """Yield a claim that bounds say something, and one about rates."""
     said = f"{paper}: bounds get below the value of the starting model."
     yield PaperClaim(said, _check(informs, *statements, named=True), figure=figure)
-    yield PaperClaim(
-        f"{paper}: what is bounded falls as fast as stated.", _check(falls, *rates, named=True), figure=figure
-    )
+    said = f"{paper}: what is bounded falls as fast as stated."
+    yield PaperClaim(said, _check(falls, *rates, named=True), figure=figure)
 
 
 def _check(judge: Judge, *statements: Statement, named: bool = False) -> Callable[[Runs], Iterator[Reading]]:

@@ -113,20 +113,13 @@ def _problem_of(text: str) -> Problem:
         drift = float(np.mean([(norms[held] ** 2).mean() for held in parts]))
         variance, lipschitz = float((norms**2).mean()), float(norms.max())
         smooth = lipschitz**2 / 4
+    convex, whole_smooth = known.curvatures(slice(None))
     return Problem(
-        examples=len(gradients),
-        dimension=len(best),
-        smoothness=smooth + l2,
-        strong_convexity=known.curvatures(slice(None))[0] + l2,
-        noise=float((at_optimum**2).sum(axis=1).mean()),
-        optimum_norm=float(np.linalg.norm(best)),
-        gap=setup.dataset.suboptimality(np.zeros_like(best)),
+        examples=len(gradients), dimension=len(best), smoothness=smooth + l2, strong_convexity=convex + l2,
+        noise=float((at_optimum**2).sum(axis=1).mean()), optimum_norm=float(np.linalg.norm(best)),
+        gap=setup.dataset.suboptimality(np.zeros_like(best)), whole_smoothness=whole_smooth + l2,
         largest_gradient=float(np.linalg.norm(at_optimum, axis=1).max()),
         first_gradient=float((known.gradients(np.zeros_like(best)).mean(axis=0) ** 2).sum()),
-        whole_smoothness=known.curvatures(slice(None))[1] + l2,
-        variance=variance,
-        spread=spread,
-        drift=drift,
+        variance=variance, spread=spread, drift=drift, lipschitz=lipschitz,
         trace=float(known.h.sum()) + l2 * len(best) if isinstance(known, Points) else np.nan,
-        lipschitz=lipschitz,
-    )
+    )  # fmt: skip

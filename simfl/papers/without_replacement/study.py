@@ -323,20 +323,14 @@ def speed_ups(runs: Runs, order: str, link: str) -> dict[int, tuple[float, ...]]
     }
 
 
-def moved(runs: Runs, choice: str, curve: str, case: str) -> tuple[float, ...]:
-    """Return by how many points a choice moves the accuracy, seed by seed."""
-    return runs.ahead(CHOICES, (choice, curve, case), (AS_IT_IS, curve, case))
-
-
 def choice_numbers(runs: Runs) -> Iterator[Number]:
     """Yield by how much every choice moves the accuracy."""
     part = f"{str(CHOICES).capitalize()}: what each moves at 3 nodes that hold everything"
     for choice, curve, case in runs.cells(CHOICES):
-        if choice == AS_IT_IS:
-            measured_values, row = runs.accuracy(CHOICES, (choice, curve, case)), f"{choice}, %"
-        else:
-            measured_values, row = moved(runs, choice, curve, case), f"{choice}, points"
-        yield Number(part, row, CHOICES.label(curve, case), measured_values, digits=1)
+        cell, usual = (choice, curve, case), (AS_IT_IS, curve, case)
+        values = runs.accuracy(CHOICES, cell) if cell == usual else runs.ahead(CHOICES, cell, usual)
+        row = f"{choice}, {'%' if cell == usual else 'points'}"
+        yield Number(part, row, CHOICES.label(curve, case), values, digits=1)
 
 
 def excess(runs: Runs, name: str, l2: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
