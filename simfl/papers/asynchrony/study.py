@@ -8,8 +8,9 @@ results are those of other seeds.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from simfl.papers.asynchrony import tuning
 from simfl.papers.asynchrony.algorithms import BY_NAME, PLAIN
@@ -51,39 +52,31 @@ def other_numbers(runs: Runs) -> Iterator[Number]:
     """Yield other costs, clients' own models, and the tuned step sizes."""
     yield from _costs(runs, f"Data to {TARGET:.0%}: examples of all clients", "epochs", "passes over all data")
     yield from _costs(runs, f"Bytes to {TARGET:.0%}: sent by all clients and servers", "bytes_sent", "MB")
-    for name in rows(runs):
-        for world in _worlds(runs, name):
-            own = tuple(map(own_time, runs.of(FINAL, (world, name)).values()))
-            if not any(map(math.isnan, own)):
-                part = "The same time, for the mean accuracy of the clients' own models"
-                yield Number(part, _row(name), world, own, unit="s", never=_end(runs, world, name, own=True))
-    for name in rows(runs):
-        for world in _worlds(runs, name):
-            entry = BY_NAME[name]
-            part = "Step sizes: the best on the tuning seeds"
+    for name, world in _places(runs):
+        own = tuple(map(own_time, runs.of(FINAL, (world, name)).values()))
+        if not any(map(math.isnan, own)):
+            part = "The same time, for the mean accuracy of the clients' own models"
+            yield Number(part, _row(name), world, own, unit="s", never=_end(runs, world, name, own=True))
+    all_, border = "Step sizes: the best on the tuning seeds", "Step sizes at the border of their grid"
+    for part, (name, world) in itertools.product((all_, border), _places(runs)):
+        entry = BY_NAME[name]
+        if part == all_ or tuning.border(runs, world, entry):
             yield Number(part, _row(name), world, (step_of(entry, tuned(runs, world, entry)),), digits=5)
-    for name in rows(runs):
-        for world in _worlds(runs, name):
-            if tuning.border(runs, world, BY_NAME[name]):
-                values = (step_of(BY_NAME[name], tuned(runs, world, BY_NAME[name])),)
-                yield Number("Step sizes at the border of their grid", _row(name), world, values, digits=5)
 
 
 def _row(name: str) -> str:
     return f"{name} ({BY_NAME[name].family})"
 
 
-def _worlds(runs: Runs, name: str) -> list[str]:
-    return [world for world in WORLDS if runs.has(FINAL, (world, name))]
+def _places(runs: Runs) -> list[tuple[str, str]]:
+    return [(name, world) for name in rows(runs) for world in WORLDS if runs.has(FINAL, (world, name))]
 
 
 def _costs(runs: Runs, part: str, column: str, unit: str) -> Iterator[Number]:
     divisor = DIVISORS.get(column, 1.0)
-    for name in rows(runs):
-        for world in _worlds(runs, name):
-            values = tuple(value / divisor for value in costs(runs, world, name, column))
-            never = _end(runs, world, name, column, divisor)
-            yield Number(part, _row(name), world, values, unit=unit, never=never)
+    for name, world in _places(runs):
+        values = tuple(value / divisor for value in costs(runs, world, name, column))
+        yield Number(part, _row(name), world, values, unit=unit, never=_end(runs, world, name, column, divisor))
 
 
 def _end(runs: Runs, world: str, name: str, column: str = "time_s", divisor: float = 1.0, own: bool = False) -> str:
@@ -117,32 +110,22 @@ def compared(pairs: Sequence[Sequence[float]], one: str, other: str, unit: str) 
 
 
 def pairs_of(
-    couples: Iterable[tuple[str, str]], worlds: Sequence[str], column: str = "time_s"
+    couples: Sequence[tuple[str, str]], worlds: Sequence[str], column: str = "time_s"
 ) -> Callable[[Runs], Iterator[Reading]]:
     """Return readings, one for each world: is the first of each couple faster?"""
-    return functools.partial(_pairs_of, tuple(couples), tuple(worlds), column)
 
-
-def _pairs_of(couples: Sequence[tuple[str, str]], worlds: Sequence[str], column: str, runs: Runs) -> Iterator[Reading]:
-    for one, other in couples:
-        for world in worlds:
+    def check(runs: Runs) -> Iterator[Reading]:
+        for (one, other), world in itertools.product(couples, worlds):
             if runs.has(FINAL, (world, one), (world, other)):
                 choices = {"pair": f"{one} against {other}"} if len(couples) > 1 else {}
-                part = faster(runs, world, one, other, column)
-                yield Reading({**choices, "world": world}, [part])
+                yield Reading({**choices, "world": world}, [faster(runs, world, one, other, column)])
+
+    return check
 
 
 def of(one: str, other: str) -> tuple[str, str]:
     """Return the names of two algorithms."""
     return NAMES[one], NAMES[other]
-
-
-def epidemic_per_round(runs: Runs) -> Iterator[Reading]:
-    """Judge whether random receivers need fewer rounds than a ring."""
-    one, other = of("epidemic", "decentralized_sgd")
-    for world in WORLDS:
-        if runs.has(FINAL, (world, one), (world, other)):
-            yield Reading({"world": world}, [faster(runs, world, one, other, "rounds")])
 
 
 AHEAD = 1.1
@@ -168,7 +151,7 @@ CLAIMS = (
     PaperClaim("A²CiD² is ahead of AD-PSGD on a ring (Nabli et al. 2023).",
                pairs_of([of("a2cid2", "adpsgd")], WORLDS)),
     PaperClaim("Epidemic Learning needs fewer rounds than D-PSGD with as many messages (de Vos et al. 2023).",
-               epidemic_per_round),
+               pairs_of([of("epidemic", "decentralized_sgd")], WORLDS, "rounds")),
     PaperClaim("Ringmaster ASGD is ahead of ASGD if clients are unequal (Maranjyan et al. 2025).",
                pairs_of([of("ringmaster", "async_sgd")], ("straggler", "tails", "regions"))),
     PaperClaim("MindFlayer SGD is ahead with heavy tails (Maranjyan et al. 2024).",

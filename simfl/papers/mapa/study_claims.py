@@ -228,13 +228,12 @@ def beats_audp(runs: Runs, *models: str, epsilons: Sequence[float] = (0.1,)) -> 
         kinds.items(), combined(runs, *models), plan.BOUNDS, epsilons
     ):
         mapa, audp = _pair(task, sigma, bound, epsilon, form)
-        if runs.has(ACCURACY, mapa, audp):
-            clip = runs.first(ACCURACY, audp).scenario["privacy"]["clipping_norm"]
-            how = "unclipped" if bound == UNCLIPPED else f"clipped to {clip:.1f}"
-            text = f"{task}: {{lead}} points ahead at ε = {epsilon:g}: {{one}} % against AUDP's {{other}} %, {how}"
-            nearest = own and bound == UNCLIPPED and form == [*kinds][-1]
-            lead = runs.leads(ACCURACY, mapa, audp, text, 0.0, NONE)
-            yield Reading({**choices, **clips, "G": bound}, lead, own=nearest)
+        clip = runs.first(ACCURACY, audp).scenario["privacy"]["clipping_norm"] if runs.has(ACCURACY, audp) else 0.0
+        how = "unclipped" if bound == UNCLIPPED else f"clipped to {clip:.1f}"
+        text = f"{task}: {{lead}} points ahead at ε = {epsilon:g}: {{one}} % against AUDP's {{other}} %, {how}"
+        nearest = own and bound == UNCLIPPED and form == [*kinds][-1]
+        lead = runs.leads(ACCURACY, mapa, audp, text, 0.0, NONE)
+        yield Reading({**choices, **clips, "G": bound}, lead, own=nearest)
 
 
 beats_audp_everywhere = partial(beats_audp, epsilons=plan.EPSILONS[::2])
@@ -282,13 +281,13 @@ def leads_by(runs: Runs, panel: str) -> Iterator[Reading]:
 def leads_most_at_small_epsilon(runs: Runs) -> Iterator[Reading]:
     """Judge whether MAPA's lead over AUDP is larger at ε = 0.1 than at 0.5."""
     for (choices, own, task, sigma), bound in itertools.product(combined(runs), plan.BOUNDS):
-        pairs = [_pair(task, sigma, bound, epsilon) for epsilon in (0.1, 0.5)]
+        pairs, parts = [_pair(task, sigma, bound, epsilon) for epsilon in (0.1, 0.5)], []
         if runs.has(ACCURACY, *pairs[0], *pairs[1]):
             small, large = (runs.ahead(ACCURACY, *pair) for pair in pairs)
             more = [one - other for one, other in zip(small, large, strict=True)]
             text = f"{task}: {show(small, 1, True)} points ahead at ε = 0.1, {show(large, 1, True)} at 0.5"
-            part = above(more, 0.0, text, NONE)
-            yield Reading({**choices, "G": bound}, [part], own=own and bound == UNCLIPPED)
+            parts = [above(more, 0.0, text, NONE)]
+        yield Reading({**choices, "G": bound}, parts, own=own and bound == UNCLIPPED)
 
 
 def mapa_grows(runs: Runs) -> Iterator[Reading]:
@@ -296,13 +295,12 @@ def mapa_grows(runs: Runs) -> Iterator[Reading]:
     for choices, own, task, sigma in combined(runs):
         accuracies = runs.accuracies(ACCURACY, str(task), "MAPA", sigma)
         cells = [cell_of(task, "MAPA", sigma, epsilon) for epsilon in accuracies]
-        if len(cells) > 1:
-            curve = ", ".join(f"{show(values, 1)} at ε = {epsilon:g}" for epsilon, values in accuracies.items())
-            lead = runs.leads(ACCURACY, cells[-1], cells[0], f"{task}: {curve} %", 0.0, NONE)
-            yield Reading(choices, lead, own=own)
+        curve = ", ".join(f"{show(values, 1)} at ε = {epsilon:g}" for epsilon, values in accuracies.items())
+        parts = runs.leads(ACCURACY, cells[-1], cells[0], f"{task}: {curve} %", 0.0, NONE) if len(cells) > 1 else []
         for less, more in itertools.pairwise(cells if len(cells) > 2 else []):
             text = f"{task}: {{lead}} from ε = {less[-1]:g} to {more[-1]:g} (bar: no fall of a point)"
-            yield Reading(choices, runs.leads(ACCURACY, more, less, text, -1.0), own=own)
+            parts += runs.leads(ACCURACY, more, less, text, -1.0)
+        yield Reading(choices, parts, own=own)
 
 
 def audp_grows(runs: Runs) -> Iterator[Reading]:
