@@ -597,17 +597,14 @@ def _scale(y: str) -> float:
 
 def draw_large(runs: Runs) -> Figure:
     """Draw every seed's curve over epochs at twice the batch and step size."""
+    cells: dict[str, Cell] = {SYNC: (*MIDDLE, SYNC)}
+    cells |= {f"A(DP)²SGD, {words}": (*MIDDLE, kind) for kind, words in EXCHANGES.items()}
+    there = {name: cell for name, cell in cells.items() if runs.has(EDGE, cell)}
     drawn: dict[str, tuple[Section, str, dict[str, Cell]]] = {}
-    if runs.has(EDGE, (*MIDDLE, SYNC)):
-        cells: dict[str, Cell] = {SYNC: (*MIDDLE, SYNC)}
-        cells |= {f"A(DP)²SGD, {words}": (*MIDDLE, kind) for kind, words in EXCHANGES.items()}
-        drawn["MLP, not clipped"] = EDGE, "test_accuracy", {
-            name: cell for name, cell in cells.items() if runs.has(EDGE, cell)
-        }  # fmt: skip
+    drawn |= {"MLP, not clipped": (EDGE, "test_accuracy", there)} if SYNC in there else {}
     for case, words in ((LARGE, "clipped"), (UNCLIPPED, "not clipped")):
         if case in cases_of(runs, LSTM):
-            both: dict[str, Cell] = {name: (case, kind) for kind, name in METHODS.items()}
-            drawn[f"LSTM, {words}"] = LSTM, "test_loss", both
+            drawn[f"LSTM, {words}"] = LSTM, "test_loss", {name: (case, kind) for kind, name in METHODS.items()}
     figure, axes = panels(1, len(drawn), (4.0 * len(drawn) + 0.6, 3.9))
     looks = {
         SYNC: (PALETTE[1], "--"),

@@ -10,22 +10,18 @@ import typer
 from simfl.accounts.shared import Arguments, AsJson, ChosenAccountant, ChosenNeighbors, OptionsOf, present, show
 
 _THEORY = "simfl.papers.async_fl"
+_GROWTH = OptionsOf(
+    f"{_THEORY}.privacy:GrowthSetting", leave_out=("r0",), defaults={"p": 1.0},
+    rename={"p": "power", "num_examples": "examples", "sigma": "noise_multiplier"},
+)  # fmt: skip
+_SELECTION = OptionsOf(
+    f"{_THEORY}.selection:select_parameters", rename={"iterations": "passes"}, leave_out=("setting",)
+)
 
 
 def command(
-    growth: Annotated[
-        Arguments,
-        OptionsOf(
-            f"{_THEORY}.privacy:GrowthSetting",
-            rename={"p": "power", "num_examples": "examples", "sigma": "noise_multiplier"},
-            leave_out=("r0",),
-            defaults={"p": 1.0},
-        ),
-    ],
-    selection: Annotated[
-        Arguments,
-        OptionsOf(f"{_THEORY}.selection:select_parameters", rename={"iterations": "passes"}, leave_out=("setting",)),
-    ],
+    growth: Annotated[Arguments, _GROWTH],
+    selection: Annotated[Arguments, _SELECTION],
     r0: Annotated[
         str,
         typer.Option("--r0", metavar="sigma|1/e|NUMBER", help="Constant of the theorems: r0(sigma), 1/e, or a number."),

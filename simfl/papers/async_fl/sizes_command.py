@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from simfl.papers.async_fl.sizes import AbstractSizes
 
 _MOST_ROUNDS = 1_000_000
+_NOISE = OptionsOf(
+    "simfl.papers.async_fl.privacy:theorem_3_noise", rename={"num_examples": "examples"}, leave_out=("sizes",),
+    defaults={"num_examples": None, "epsilon": None, "delta": None},
+    helps={"num_examples": "N, examples of the client; adds the noise.", "delta": "Delta in (0, 1); 1/N by default.",
+           "epsilon": "Epsilon > 0 that is wanted; with --examples."},
+)  # fmt: skip
 
 
 def command(
@@ -21,20 +27,7 @@ def command(
             metavar="SIZES", help="As algorithm.sizes of a scenario: a number, or '{kind: polynomial, a: 2, b: 3}'."
         ),
     ],
-    noise: Annotated[
-        Arguments,
-        OptionsOf(
-            "simfl.papers.async_fl.privacy:theorem_3_noise",
-            rename={"num_examples": "examples"},
-            leave_out=("sizes",),
-            defaults={"num_examples": None, "epsilon": None, "delta": None},
-            helps={
-                "num_examples": "N, examples of the client; adds the noise.",
-                "epsilon": "Epsilon > 0 that is wanted; with --examples.",
-                "delta": "Delta in (0, 1); 1/N by default.",
-            },
-        ),
-    ],
+    noise: Annotated[Arguments, _NOISE],
     rounds: Annotated[int | None, typer.Option("--rounds", help="T; or the gradients.", show_default=False)] = None,
     gradients: Annotated[
         float | None, typer.Option("--gradients", help="K, the sum of all sizes, or a little more.", show_default=False)

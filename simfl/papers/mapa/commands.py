@@ -15,11 +15,9 @@ if TYPE_CHECKING:
 _SHOWN = 12
 _THEORY = "simfl.papers.mapa.theory"
 _STAGE = OptionsOf(
-    f"{_THEORY}:stages",
-    leave_out=("problem", "initial", "count", "rule"),
-    defaults={"epsilon": 0.1, "steps": 15_000},
+    f"{_THEORY}:stages", leave_out=("problem", "initial", "count", "rule"), defaults={"epsilon": 0.1, "steps": 15_000},
     helps={"steps": "T, updates of the model in all."},
-)
+)  # fmt: skip
 _PROBLEM = OptionsOf(
     f"{_THEORY}:AsynchronousProblem",
     defaults={"batch_size": 12, "dimension": 7850, "sampling_std": 30.0, "smoothness": 10.0, "initial_gap": 50.0,
@@ -29,11 +27,9 @@ _PROBLEM = OptionsOf(
 _FIRST = OptionsOf(f"{_THEORY}:initial_sensitivity", defaults={"failure_probability": 1e-3})
 _COST = OptionsOf(f"{_THEORY}:total", leave_out=("releases", "sampling_rate"))
 _AUDP = OptionsOf(
-    f"{_THEORY}:theorem2",
-    leave_out=("problem", "variance"),
-    defaults={"gradient_bound": 4.0, "radius": 50.0},
+    f"{_THEORY}:theorem2", leave_out=("problem", "variance"), defaults={"gradient_bound": 4.0, "radius": 50.0},
     panel="AUDP, for comparison",
-)
+)  # fmt: skip
 
 
 def command(

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from simfl.papers.proactive_dp.theorems import CertifiedRounds, RoundsPlan
 
 _THEORY = "simfl.papers.proactive_dp.theorems"
+_OPTIONS = OptionsOf(
+    f"{_THEORY}:plan_rounds", rename={"num_examples": "examples", "sigma": "noise_multiplier"},
+    helps={"epsilon": "Target epsilon; with --noise-multiplier or --done the budget of all rounds.",
+           "sigma": "Noise multiplier; from --epsilon by default."},
+)  # fmt: skip
 _CONDITIONS = {
     "(32)": "T ≥ theta k/g(sigma)",
     "(33)": "k ≥ eps/(gamma h)",
@@ -23,17 +28,7 @@ _CONDITIONS = {
 
 
 def command(
-    options: Annotated[
-        Arguments,
-        OptionsOf(
-            f"{_THEORY}:plan_rounds",
-            rename={"num_examples": "examples", "sigma": "noise_multiplier"},
-            helps={
-                "epsilon": "Target epsilon; with --noise-multiplier or --done the budget of all rounds.",
-                "sigma": "Noise multiplier; from --epsilon by default.",
-            },
-        ),
-    ],
+    options: Annotated[Arguments, _OPTIONS],
     done: Annotated[
         list[str] | None,
         typer.Option(

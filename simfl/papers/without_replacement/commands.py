@@ -15,48 +15,29 @@ if TYPE_CHECKING:
 
 _THEORY = "simfl.papers.without_replacement.theory"
 _UTILITY = "Convergence, with --dimension"
+_NOISE = OptionsOf(
+    f"{_THEORY}:dp_sgd_noise", leave_out=("lipschitz",), defaults={"delta": None},
+    helps={"delta": "Delta in (0, 1); 1/n² by default.", "visits": "k of the baseline DP-SGD-k."},
+)  # fmt: skip
+_RADIUS = {"radius": "R, of the ball of models; 1/lambda by default, 1 without."}
+_LOSS = OptionsOf(f"{_THEORY}:logistic_constants", helps=_RADIUS)
+_ETA = {"step_size": "eta, constant (convex loss)."}
+_STEP = OptionsOf(f"{_THEORY}:OnePassNoise.scaled", defaults={"step_size": 0.1}, helps=_ETA)
+_BOUNDS = OptionsOf(
+    f"{_THEORY}:theorem6", rename={"nodes": "clients"}, panel=_UTILITY,
+    leave_out=("examples", "steps", "noise_std", "global_steps", "lipschitz"),
+    defaults={"dimension": None, "nodes": 10, "gradient_bound": None},
+    helps={"dimension": "d, parameters of the model; adds bounds.",
+           "gradient_bound": "B, of every gradient; L by default."},
+)  # fmt: skip
 
 
 def command(
-    noise: Annotated[
-        Arguments,
-        OptionsOf(
-            f"{_THEORY}:dp_sgd_noise",
-            leave_out=("lipschitz",),
-            defaults={"delta": None},
-            helps={"delta": "Delta in (0, 1); 1/n² by default.", "visits": "k of the baseline DP-SGD-k."},
-        ),
-    ],
-    loss: Annotated[
-        Arguments,
-        OptionsOf(
-            f"{_THEORY}:logistic_constants",
-            helps={"radius": "R, of the ball of models; 1/lambda by default, 1 without."},
-        ),
-    ],
+    noise: Annotated[Arguments, _NOISE],
+    loss: Annotated[Arguments, _LOSS],
     uses: Annotated[Arguments, OptionsOf(f"{_THEORY}:OnePassNoise.joint")],
-    step: Annotated[
-        Arguments,
-        OptionsOf(
-            f"{_THEORY}:OnePassNoise.scaled",
-            defaults={"step_size": 0.1},
-            helps={"step_size": "eta, constant (convex loss)."},
-        ),
-    ],
-    utility: Annotated[
-        Arguments,
-        OptionsOf(
-            f"{_THEORY}:theorem6",
-            rename={"nodes": "clients"},
-            leave_out=("examples", "steps", "noise_std", "global_steps", "lipschitz"),
-            defaults={"dimension": None, "nodes": 10, "gradient_bound": None},
-            helps={
-                "dimension": "d, parameters of the model; adds bounds.",
-                "gradient_bound": "B, of every gradient; L by default.",
-            },
-            panel=_UTILITY,
-        ),
-    ],
+    step: Annotated[Arguments, _STEP],
+    utility: Annotated[Arguments, _BOUNDS],
     examples: Annotated[int, typer.Option("--examples", help="n, examples of all nodes.", show_default=False)],
     global_share: Annotated[
         float, typer.Option("--global-share", rich_help_panel=_UTILITY, help="Share of Global steps in Algorithm 2.")
