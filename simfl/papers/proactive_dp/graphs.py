@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Annotated, Literal
 
@@ -23,29 +24,17 @@ IN_WORDS = {
 
 Clips = Annotated[str, typer.Option("--clipping-norms", metavar="C,C,...", help="Clipping norms of the graph.")]
 Sigmas = Annotated[str, typer.Option("--noise-multipliers", metavar="S,S,...", help="Noise multipliers of the graph.")]
-Epochs = Annotated[
-    float | None,
-    typer.Option("--epochs", help="k, gradients per example; the scenario's by default.", show_default=False),
-]
+_given = functools.partial(typer.Option, show_default=False)
+Epochs = Annotated[float | None, _given("--epochs", help="k, gradients per example; the scenario's by default.")]
 GraphDelta = Annotated[
-    float | None,
-    typer.Option("--delta", help="Delta in (0, 1); 1/N by default, N the client's examples.", show_default=False),
+    float | None, _given("--delta", help="Delta in (0, 1); 1/N by default, N the client's examples.")
 ]
 TargetLoss = Annotated[float, typer.Option("--target-loss", help="Allowed relative loss of accuracy.")]
 Draws = Annotated[int, typer.Option("--draws", min=1, help="Draws of the noise per point.")]
-ChosenReading = Annotated[
-    Reading,
-    typer.Option(
-        "--noise",
-        help="The noise on the trained model: of all planned rounds, of the last one, or as in the paper's figures.",
-    ),
-]
-Client = Annotated[
-    int | None,
-    typer.Option(
-        "--client", help="Train only on this client's examples; on all clients' by default.", show_default=False
-    ),
-]
+_NOISE = "The noise on the trained model: of all planned rounds, of the last one, or as in the paper's figures."
+ChosenReading = Annotated[Reading, typer.Option("--noise", help=_NOISE)]
+_CLIENT = "Train only on this client's examples; on all clients' by default."
+Client = Annotated[int | None, _given("--client", help=_CLIENT)]
 
 
 def parse_grid(option: str, text: str) -> tuple[float, ...]:

@@ -468,11 +468,8 @@ def four_to_five(runs: Runs) -> Iterator[Reading]:
         assert printed is not None
         text = f"{table}: s = {plan.batch}, {epsilon / limit:.2f} ({printed:.2f}), certified {epsilon / exact:.2f}"
         parts.append(exactly(plan.batch == PRINTED[table][1] and abs(epsilon / limit / printed - 1) < 0.01, text))
-    parts[-1] = exactly(
-        bool(parts[-1].held),
-        f"{parts[-1].text} (claimed over actual ε, the paper's in brackets; bars: equal s, ratios within 1 %)",
-    )
-    yield Reading({}, parts)
+    bars = "(claimed over actual ε, the paper's in brackets; bars: equal s, ratios within 1 %)"
+    yield Reading({}, [*parts[:-1], exactly(bool(parts[-1].held), f"{parts[-1].text} {bars}")])
 
 
 def tight(runs: Runs) -> Iterator[Reading]:
@@ -554,10 +551,9 @@ def draw_network(runs: Runs) -> Figure:
     runs.require(LENET5)
     figure, axes = panels(1, 2, (8.6, 3.6), sharey=True)
     planned: list[tuple[Section, Cell]] = [(LENET5, (0.152,))] if runs.has(LENET5, (0.152,)) else []
-    for axis, title, cells in (
-        (axes[0][0], "ε = 0.152: sizes", [*planned, *((OTHERS, cell) for cell in runs.cells(OTHERS))]),
-        (axes[0][1], "s = 288", [(LENET5, cell) for cell in runs.cells(LENET5)]),
-    ):
+    sizes, budgets = [*planned, *((OTHERS, cell) for cell in runs.cells(OTHERS))], runs.cells(LENET5)
+    drawn = {"ε = 0.152: sizes": sizes, "s = 288": [(LENET5, cell) for cell in budgets]}
+    for axis, (title, cells) in zip(axes[0], drawn.items(), strict=True):
         for number, (section, cell) in enumerate(cells):
             sized = axis is axes[0][0] and section == LENET5
             label = OTHERS.label(288) if sized else section.label(*cell)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from simfl.comparison.comparing import interval_of
 from simfl.papers.drawing import Figure, labeled, log_axis, panels, with_bars
@@ -124,12 +124,8 @@ _DESCENT = (
 ROUNDS = 120
 """Batches of 50 of a node with a tenth of the data: T of Theorem 7."""
 LINKS = {"links in no time": ("links.latency=0 s", "links.bandwidth=null"), "1 ms, 100 Mbit/s": ()}
-ORDERS = {
-    "random": (),
-    "round robin": ("algorithm.order=round_robin",),
-    "rounds": ("algorithm.order=rounds",),
-    "race": ("algorithm.contention=race",),
-}
+ORDERS = {"random": (), "round robin": ("algorithm.order=round_robin",), "rounds": ("algorithm.order=rounds",),
+          "race": ("algorithm.contention=race",)}  # fmt: skip
 DRAWN = ("random", "race")
 """Orders that are drawn, so that times differ over seeds."""
 
@@ -194,7 +190,7 @@ def table2(
 
 
 def over_epsilon(
-    reading: str, seeds: Mapping[float, int], cases: Sequence[str] | Mapping[str, str], curves: Sequence[str]
+    reading: str, seeds: Mapping[float, int], cases: Iterable[str], curves: Iterable[str]
 ) -> Iterator[Experiment]:
     """Yield Figures 3 and 4: 10 nodes, with seeds by epsilon."""
     for case, curve in itertools.product(cases, curves):
@@ -207,7 +203,7 @@ def over_epsilon(
 
 
 def over_size(
-    seeds: Mapping[int, Mapping[float, int]], cases: Sequence[str] | Mapping[str, str], curves: Sequence[str]
+    seeds: Mapping[int, Mapping[float, int]], cases: Iterable[str], curves: Iterable[str]
 ) -> Iterator[Experiment]:
     """Yield Figures 5 and 6: sizes of a batch, with seeds by size and epsilon."""
     for case, curve, (size, by_epsilon) in itertools.product(cases, curves, seeds.items()):
@@ -230,9 +226,7 @@ def passes(nodes: Sequence[int], orders: Sequence[str] | Mapping[str, tuple[str,
 def choices(seeds: int) -> Iterator[Experiment]:
     """Yield one change at a time at 3 nodes; more seeds for the network."""
     common = (_WHOLE, "clients.count=3", *_LEAN)
-    for curve, case in itertools.product(_ONE, CASES):
-        yield Experiment(CHOICES, (AS_IT_IS, curve, case), _file(curve, case), common, seeds)
-    for name, (changes, curves, cases) in OTHER_CHOICES.items():
+    for name, (changes, curves, cases) in {AS_IT_IS: ((), _ONE, tuple(CASES)), **OTHER_CHOICES}.items():
         for curve, case in itertools.product(curves, cases):
             yield Experiment(CHOICES, (name, curve, case), _file(curve, case), (*common, *changes), seeds)
     for name, case in itertools.product((*NETWORKS, COIN), CASES):
