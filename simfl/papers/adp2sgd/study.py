@@ -106,9 +106,6 @@ LOSS_BAR = spread(TABLE1_LOSSES)
 """The same for a loss, in nats."""
 
 
-# -- experiments -----------------------------------------------------------------------------------
-
-
 def _scheduled(epochs: int) -> tuple[str, str]:
     """Return overrides for a run with the paper's schedule in `epochs` epochs.
 
@@ -190,9 +187,6 @@ def _edge(cell: tuple[int, float, float], seeds: int, exchanges: Sequence[str] =
     ]
 
 
-# -- measures --------------------------------------------------------------------------------------
-
-
 def cases_of(runs: Runs, section: Section = SOFTMAX) -> list[str]:
     """Return the cases in which both algorithms were run."""
     cases = dict.fromkeys(cell[0] for cell in runs.cells(section))
@@ -244,9 +238,6 @@ def smallest_loss(run: Run) -> float:
     text = load_data(from_mapping(run.scenario), Streams(run.manifest.seed))
     assert text.optimal_loss is not None, "generated"
     return text.optimal_loss
-
-
-# -- numbers ---------------------------------------------------------------------------------------
 
 
 def accuracies(runs: Runs) -> Iterator[Number]:
@@ -323,9 +314,6 @@ def sequences(runs: Runs) -> Iterator[Number]:
         for kind, name in METHODS.items():
             yield Number(title, case, f"{name}, % of characters", runs.accuracy(LSTM, (case, kind)))
         yield from times_of(runs, LSTM, case, title)
-
-
-# -- claims ----------------------------------------------------------------------------------------
 
 
 def _equal(case: str, values: Sequence[float], bar: float, unit: str, digits: int = 2) -> Part:
@@ -547,9 +535,6 @@ def runs_are_private(runs: Runs) -> Iterator[Reading]:
         yield Reading({"gradients": words}, [part], own=section is MLP)
 
 
-# -- figures ---------------------------------------------------------------------------------------
-
-
 def draw_slow(runs: Runs, sections: Sequence[Section] = (SOFTMAX, MLP), y: str = "test_accuracy") -> Figure:
     """Draw a measure over time with slow learners, a row for each network."""
     drawn = [(section, case) for section in sections for case in cases_of(runs, section) if case in SLOW]
@@ -625,8 +610,6 @@ def draw_large(runs: Runs) -> Figure:
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=8)
     return figure
 
-
-# -- the study -------------------------------------------------------------------------------------
 
 _on_images = partial(PaperClaim, instead="on small networks and images instead of nine networks on CIFAR-10")
 _on_text = partial(PaperClaim, instead="on generated text instead of speech")

@@ -40,9 +40,6 @@ _LEAST_ZETA_SQUARED = 1.5
 _MOST_BINS, _ROUNDED = 2**18, 0.01
 
 
-# -- mixing ----------------------------------------------------------------------------------
-
-
 def spectral_rho(num_workers: int, mixing: Mixing = "bipartite") -> float:
     """Return rho of Assumption 2 for one averaging pair per step.
 
@@ -80,9 +77,6 @@ def rhobar(num_workers: int, rho: float) -> float:
         raise ValueError(f"rho: expected a number in [0, 1), found {rho:g}")
     root = math.sqrt(rho)
     return (num_workers - 1) / num_workers * (1.0 / (1.0 - rho) + 2.0 * root / (1.0 - root) ** 2)
-
-
-# -- convergence -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -253,9 +247,6 @@ def minimal_steps(problem: DecentralizedProblem, *, as_printed: bool = False) ->
         math.sqrt(K - 1) * K ** (-1.0 / 6.0) * mixing * (tau + bar * K / (K - 1)) ** (2.0 / 3.0),
     )
     return problem.smoothness**2 * K**2 * max(terms)
-
-
-# -- privacy ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -555,9 +546,6 @@ def _smallest_epsilon(setting: _Setting) -> float:
         grid = _around(grid, int(np.argmin(epsilons)), 1001)
         epsilons = smallest(grid)
     return float(epsilons.min())
-
-
-# -- privacy and convergence together --------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,6 @@ BETTER = 0.5
 ALIKE_BIASED, GOOD_BIASED = 2.0, 5.0
 """Points by which biased data may change the accuracy either way, and that they may cost LeNet-5."""
 
-# -- numbers ---------------------------------------------------------------------------------------
-
 
 def round_numbers(runs: Runs) -> Iterator[Number]:
     """Yield the rounds of Table 3, and of Figure 3's sizes."""
@@ -167,9 +165,6 @@ def aggregated() -> dict[str, float]:
         sigma = noise_multiplier_for(1.0, delta, steps=rounds, sampling_rate=size / examples, accountant="renyi")
         noise[name] = aggregated_noise(sigma, rounds)
     return noise
-
-
-# -- claims ----------------------------------------------------------------------------------------
 
 
 def _reading(choices: dict[str, str], setting: Sequence[str], *parts: Part, own: bool = True) -> Reading:

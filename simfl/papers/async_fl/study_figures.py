@@ -19,8 +19,6 @@ from simfl.reproduction.papers import Cell, Runs, Section, mean
 if TYPE_CHECKING:
     from simfl.comparison.sweeps import Group
 
-# -- figures ---------------------------------------------------------------------------------------
-
 
 def draw_curves(
     axis: Axes,

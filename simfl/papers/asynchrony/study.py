@@ -86,9 +86,6 @@ def _end(runs: Runs, world: str, name: str, column: str = "time_s", divisor: flo
     return f"> {min(float(run.metrics[column].iloc[-1]) / divisor for run in lost):.3g}" if lost else "never"
 
 
-# -- claims ----------------------------------------------------------------------------------------
-
-
 def faster(runs: Runs, world: str, one: str, other: str, column: str = "time_s") -> Part:
     """Return whether an algorithm reaches the target at less cost than another."""
     cells = [runs.of(FINAL, (world, name)) for name in (one, other)]

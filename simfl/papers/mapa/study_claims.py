@@ -34,8 +34,6 @@ from simfl.reproduction.papers import Cell, Number, Runs, Section, mean
 ASYNCHRONOUS = {"MAPA": "", "AUDP": plan.MEASURED, "ASGD": ""}
 """The algorithms that Figure 7 compares over the number of servers, each with its G."""
 
-# -- measures --------------------------------------------------------------------------------------
-
 
 def updates_until(run: Run, loss: float) -> float:
     """Return the updates until five successive losses average below the bar; or inf.
@@ -80,9 +78,6 @@ def accuracy_after(run: Run, updates: int) -> float:
 def _at(run: Run, updates: int, column: str) -> float:
     metrics = run.metrics
     return float(metrics[column][metrics["updates"] == updates].iloc[0])
-
-
-# -- numbers ---------------------------------------------------------------------------------------
 
 
 def epsilon_numbers(runs: Runs) -> Iterator[Number]:
@@ -172,9 +167,6 @@ def private_numbers(runs: Runs) -> Iterator[Number]:
         row = PRIVATE.label(*cell)
         yield Number(part, row, "test accuracy, %", runs.accuracy(PRIVATE, cell), digits=1)
         yield Number(part, row, "certified ε of the whole run, δ = 1e-5", runs.epsilon(PRIVATE, cell), digits=3)
-
-
-# -- claims of Figure 6 ----------------------------------------------------------------------------
 
 
 def ran(runs: Runs, sigma: int, *models: str) -> list[Task]:
@@ -328,9 +320,6 @@ def beyond_asgd(runs: Runs) -> Iterator[Reading]:
     return near_asgd(runs, "LR", lead=0.0, least=NONE)
 
 
-# -- claims of Figure 5 ----------------------------------------------------------------------------
-
-
 def clipped_tasks(runs: Runs) -> Iterator[tuple[Task, dict[str, str]]]:
     """Yield the tasks of Figure 5 that were run, with the choice of a reading."""
     runs.require(NORMS)
@@ -375,9 +364,6 @@ def bad_bound(runs: Runs, bad: float, least: float) -> Iterator[Reading]:
         lost = runs.ahead(NORMS, cell_of(task, "AUDP", 3), cell_of(task, "AUDP", bad))
         text = f"{_ends(runs, task, 'AUDP')}: C = 3 is {show(lost, 1, True)} points ahead (bar: {least:g})"
         yield Reading(choices, [above(lost, least, text, 0.0 if least else NONE)], own=task.two_way)
-
-
-# -- claims of Figure 7 ----------------------------------------------------------------------------
 
 
 def _counted(classes: str) -> list[tuple[int, Task]]:
@@ -463,9 +449,6 @@ def saves_against_asgd(runs: Runs) -> Iterator[Reading]:
             counts = f"MAPA {_count(runs, few, loss)} updates, ASGD {_count(runs, many, loss)}"
             text, bar = f"K = {count:,} on {task.data}: {counts}", " (bar: 32 times as many, 1.5 orders)"
             yield Reading(choices, [times_as_many(runs, many, few, loss, 10**1.5, text, bar)], own=usps.two_way)
-
-
-# -- claims of Figures 8 and 9 ---------------------------------------------------------------------
 
 
 def _gain(runs: Runs, section: Section, one: Cell, other: Cell, updates: int) -> tuple[float, ...]:
@@ -570,9 +553,6 @@ def rises(runs: Runs, name: str, updates: int, falling: bool = False) -> Iterato
     yield Reading({}, parts, own=True)
 
 
-# -- claims of privacy -----------------------------------------------------------------------------
-
-
 def private(runs: Runs) -> Iterator[Reading]:
     """Judge whether an iteration is ε-private."""
     runs.require(ACCURACY)
@@ -602,8 +582,6 @@ def useful_and_private(runs: Runs) -> Iterator[Reading]:
             own = cell[1] in plan.EPSILONS and cell[0] != "MAPA"  # the text counts with one dimension
             yield Reading(choices, [above(accuracies, best - 10.0, text)], own=own)
 
-
-# -- Figure 4 --------------------------------------------------------------------------------------
 
 INVERTED = 100
 """Number of images that are inferred."""

@@ -15,9 +15,6 @@ from simfl.plots.style import PALETTE, color_of
 from simfl.reproduction.evidence import NotMeasuredError
 from simfl.reproduction.papers import Cell, Runs, Section, mean
 
-# -- figures ---------------------------------------------------------------------------------------
-
-
 _STYLES: dict[str, tuple[Any, str]] = {
     "": ("-", "o"),
     plan.MEASURED: ("--", "s"),

@@ -124,9 +124,6 @@ AHEAD = 1.1
 """The least ratio of updates that counts as a difference."""
 
 
-# -- experiments -----------------------------------------------------------------------------------
-
-
 def experiments(quick: bool) -> Sequence[Experiment]:
     """Return the experiments; the quick form has the headlines', of even or odd."""
     code, default = SIGMAS

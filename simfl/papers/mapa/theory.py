@@ -84,9 +84,6 @@ class AsynchronousProblem:
         return 1.0 / (2.0 * self.smoothness * (self.staleness + 1.0))
 
 
-# -- noise -----------------------------------------------------------------------------------
-
-
 def noise_second_moment(
     sensitivity: float, epsilon: float, dimension: int, second_moment: SecondMoment = "exact"
 ) -> float:
@@ -152,9 +149,6 @@ def _integral(f: Callable[[float], float], scale: float) -> float:
     return float(sum(pieces))
 
 
-# -- the sensitivity to begin with -----------------------------------------------------------
-
-
 def initial_sensitivity(sampling_std: float, batch_size: int, failure_probability: float) -> float:
     """Return the smallest dS of Theorem 3, by equation (12).
 
@@ -207,9 +201,6 @@ def printed_epsilon(epsilon: float, batch_size: int) -> float:
     checks.positive(epsilon=epsilon)
     checks.whole(1, batch_size=batch_size)
     return batch_size * epsilon
-
-
-# -- MAPA's stages ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -293,9 +284,6 @@ def stages(
     return tuple(planned)
 
 
-# -- step sizes ------------------------------------------------------------------------------
-
-
 def audp_step_size(
     problem: AsynchronousProblem, variance: float, step: int, *, without_logarithm: bool = False
 ) -> float:
@@ -310,9 +298,6 @@ def audp_step_size(
     checks.whole(1, step=step)
     delay = (problem.staleness + 1.0) ** 2 + 1.0 if without_logarithm else problem.staleness + 1.0
     return 1.0 / (problem.smoothness * delay + math.sqrt(variance + 1.0) * math.sqrt(step))
-
-
-# -- convergence -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -348,9 +333,6 @@ def theorem2(
     rest = ((4.0 + radius**2) * math.sqrt(variance + 1.0) + radius**2 / first) / (2.0 * math.sqrt(steps))
     drift = growth * (1.0 + math.log(steps))
     return AudpBound(delay, drift, rest, delay + drift + rest, delay + growth * math.log(steps) + rest)
-
-
-# -- privacy ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

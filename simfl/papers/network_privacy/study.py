@@ -83,9 +83,6 @@ def experiments(quick: bool) -> Sequence[Experiment]:
     return made
 
 
-# -- measures --------------------------------------------------------------------------------------
-
-
 def account(run: Run) -> pd.DataFrame:
     """Return the table of pairs of a run's world."""
     return _account(json.dumps(run.scenario))
@@ -175,9 +172,6 @@ def _solved(graph: str, kind: str, steps: int, noise: bool, seed: int) -> dict[s
     return {name: mean(values) for name, values in shares.items()}
 
 
-# -- numbers ---------------------------------------------------------------------------------------
-
-
 def row_of(cell: tuple[Any, ...]) -> str:
     """Return how a cell is named in tables."""
     case, method, graph = cell
@@ -224,9 +218,6 @@ def reconstructed(runs: Runs) -> Iterator[Number]:
         shares = solved(graph, kind, NOISY, noise=True)
         yield Number(part, f"{graph}, {name}", "neighbors", shares["neighbors"])
         yield Number(part, f"{graph}, {name}", "a client's gradients are one", shares["noise"])
-
-
-# -- claims ----------------------------------------------------------------------------------------
 
 
 def less(one: Sequence[float], other: Sequence[float], text: str, share: float = 1.0) -> Part:
@@ -317,9 +308,6 @@ def noise_hides(runs: Runs) -> Iterator[Reading]:
 
 def _share(values: Sequence[float]) -> str:
     return f"{show([100 * value for value in values], 0)} %"
-
-
-# -- figures ---------------------------------------------------------------------------------------
 
 
 def draw_distance(runs: Runs) -> Figure:

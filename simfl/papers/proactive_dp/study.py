@@ -172,9 +172,6 @@ def on_lenet5(seeds: int) -> Iterator[Experiment]:
     yield Experiment(LENET5, (OPEN,), "proactive_dp/mnist-lenet5.yaml", changes, seeds)
 
 
-# -- measures --------------------------------------------------------------------------------------
-
-
 def claimed(run: Run) -> float:
     """Return Theorem B.4's epsilon for a run's rounds, NaN without a claim.
 
@@ -200,9 +197,6 @@ def over_budgets(runs: Runs, problem: str, count: str = OWN) -> dict[float, tupl
     """Return accuracies of private runs in Figures 11 and 12, by epsilon."""
     accuracies = runs.accuracies(BUDGETS, problem, count)
     return {case: values for case, values in accuracies.items() if case not in BASELINES}
-
-
-# -- numbers ---------------------------------------------------------------------------------------
 
 
 def run_numbers(runs: Runs) -> Iterator[Number]:
@@ -278,9 +272,6 @@ def spent(table: str, batch: int) -> tuple[float, float]:
     sigma = proactive.sigma_of(epsilon, delta)
     limit = gdp_central_limit_epsilon(delta, sigma, sampling_rate=rate, steps=rounds, sampling="uniform")
     return limit, epsilon_of([(Release(sigma, rate), rounds)], delta)
-
-
-# -- claims ----------------------------------------------------------------------------------------
 
 
 def _covered(runs: Runs, section: Section, cell: Cell) -> bool:
@@ -482,9 +473,6 @@ def tight(runs: Runs) -> Iterator[Reading]:
         rounds = f"{fewer} times fewer, {'as the text says' if fewer == 4 else 'as the tables have it'}"
         choices = {"actual ε": accountant, "rounds": rounds}
         yield Reading(choices, [exactly(actual > epsilon, text)], own=not account and fewer == 4)
-
-
-# -- figures ---------------------------------------------------------------------------------------
 
 
 def draw_epsilon(runs: Runs) -> Figure:

@@ -49,9 +49,6 @@ def log_inverse(delta: float) -> float:
     return -math.log(delta)
 
 
-# --- the main equation ------------------------------------------------------------------------------------------------
-
-
 def sigma_of(epsilon: float, delta: float) -> float:
     """Return sigma = sqrt(2 (epsilon + ln(1/delta)) / epsilon), equation (6)."""
     checks.positive(epsilon=epsilon)
@@ -71,9 +68,6 @@ def epsilon_of(sigma: float, delta: float) -> float:
             f"epsilon, and sigma is {sigma:g}; take more noise"
         )
     return 2.0 * log_inverse(delta) / (sigma * sigma - 2.0)
-
-
-# --- g, h, Gam, gamma -------------------------------------------------------------------------------------------------
 
 
 def h(x: float) -> float:
@@ -159,9 +153,6 @@ def gamma_fixed_point(sigma: float, epsilon: float, epochs: float, *, exact: boo
         else:
             high = middle
     return epsilon / (epochs * low)
-
-
-# --- the theorems -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -280,9 +271,6 @@ def condition_32(course: Course, sigma: float) -> Condition:
     statement = "T >= theta k / g(sigma), that is max s_i/N <= g(sigma)"
     advice = f"take batches of at most {math.floor(course.num_examples * g(sigma)):,} examples"
     return Condition("(32)", statement, course.rounds, course.theta * course.epochs / g(sigma), advice)
-
-
-# --- plans ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

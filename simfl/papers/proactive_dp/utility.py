@@ -74,9 +74,6 @@ class Task:
         return task
 
 
-# --- training without noise -------------------------------------------------------------------------------------------
-
-
 def draw_batches(examples: int, batch_size: int, rounds: int, generator: np.random.Generator) -> NDArray[np.int32]:
     """Draw the batches of T rounds, int32 [T, B], in a new order every pass."""
     checks.whole(1, examples=examples, batch_size=batch_size, rounds=rounds)
@@ -112,9 +109,6 @@ def _descend(task: Task, batches: jax.Array, steps: jax.Array, clipping_norm: ja
         return params - eta * (total / size + model.l2 * params), None
 
     return jax.lax.scan(descend, task.initial, (batches, steps))[0]
-
-
-# --- accuracy with noise ----------------------------------------------------------------------------------------------
 
 
 def accuracy_of(task: Task, params: jax.Array) -> float:
@@ -185,9 +179,6 @@ def _accuracies(task: Task, params: jax.Array, std: jax.Array, noise: jax.Array)
     return jax.lax.map(accuracy, noise) if task.model.convolutional else jax.vmap(accuracy)(noise)
 
 
-# --- the factor a -----------------------------------------------------------------------------------------------------
-
-
 def noise_factors(
     reading: str, *, steps: Floats, batch_size: int, num_clients: int, rounds: Sequence[float]
 ) -> tuple[float, ...]:
@@ -207,9 +198,6 @@ def noise_factors(
         mean_square = float(np.mean(per_gradient**2))
         return tuple(math.sqrt(mean_square * number / num_clients) for number in rounds)
     raise ValueError(f"reading: expected one of {', '.join(READINGS)}, found {reading!r}")
-
-
-# --- the utility graph ------------------------------------------------------------------------------------------------
 
 
 class UtilityRow(NamedTuple):

@@ -170,9 +170,6 @@ def averages(steps: Floats, values: Floats) -> Floats:
     return means
 
 
-# -- claims and figures ----------------------------------------------------------------------------
-
-
 def claims_of(figure: str, *statements: Statement) -> Iterator[PaperClaim]:
     """Yield a claim for each theorem: its bound holds."""
     for own in statements:

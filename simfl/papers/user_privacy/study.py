@@ -86,9 +86,6 @@ def _equal(section: Section, cell: Cell, seeds: int, first: int) -> Experiment:
     return Experiment(section, cell if section == NORMS else cell[:3], BASES[server], changes, seeds, first)
 
 
-# -- measures --------------------------------------------------------------------------------------
-
-
 def reached(run: Run) -> float:
     """Return the mean of the last three accuracies in percent."""
     return 100 * float(run.metrics["test_accuracy"].iloc[-3:].mean())
@@ -126,9 +123,6 @@ def chosen(runs: Runs, *method: Any) -> float:
     return float(best[-1])
 
 
-# -- numbers ---------------------------------------------------------------------------------------
-
-
 def equal_epsilon(runs: Runs) -> Iterator[Number]:
     """Yield accuracy, times and noise at equal epsilon."""
     for cell in runs.cells(EQUAL):
@@ -161,9 +155,6 @@ def draws(runs: Runs) -> Iterator[Number]:
         yield Number(DRAWS.title, row, "sums of the busiest user", runs.each(DRAWS, cell, busiest), digits=1)
         yield Number(DRAWS.title, row, "hours to the last sum", runs.each(DRAWS, cell, hours), digits=1)
         yield Number(DRAWS.title, row, "accuracy, %", runs.each(DRAWS, cell, reached))
-
-
-# -- claims ----------------------------------------------------------------------------------------
 
 
 def leads(runs: Runs, one: Cell, other: Cell, choices: tuple[str, str]) -> Reading:
@@ -227,9 +218,6 @@ def nights_void_draws(runs: Runs) -> Iterator[Reading]:
 
 def _epsilon(run: Run) -> float:
     return run.epsilon_and_delta()[0]
-
-
-# -- figures ---------------------------------------------------------------------------------------
 
 
 def draw_equal(runs: Runs) -> Figure:

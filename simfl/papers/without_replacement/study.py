@@ -245,9 +245,6 @@ def rates() -> Iterator[Experiment]:
         yield Experiment(RATE, (OPTIMUM, l2), base, (*_DESCENT, f"model.l2={l2:g}"))
 
 
-# -- numbers ---------------------------------------------------------------------------------------
-
-
 def local_accuracy(run: Run) -> float:
     """Return the nodes' final mean accuracy in percent."""
     own = run.client_metrics
@@ -344,9 +341,6 @@ def rate_numbers(runs: Runs) -> Iterator[Number]:
         if runs.has(RATE, (name, l2), (OPTIMUM, l2)):
             for column, values in zip((f"t = {ROUNDS // 4}", f"t = {ROUNDS}"), excess(runs, name, l2), strict=True):
                 yield Number(part, RATE.label(name, l2), column, values, digits=3)
-
-
-# -- claims ----------------------------------------------------------------------------------------
 
 
 def spelt(by_name: Mapping[str, tuple[float, ...]], sign: bool = True) -> str:
@@ -544,9 +538,6 @@ def falls(runs: Runs) -> Iterator[Reading]:
             ratios = [early / late for early, late in zip(quarter, end, strict=True)]
             text = f"from t = {ROUNDS // 4} to {ROUNDS} the excess loss falls to 1/{show(ratios, 1)} (bar: 1/{bar:.1f})"
             yield Reading({"decisions": name, "λ": f"{l2:g}"}, [above(ratios, bar, text)], own=l2 == L2)
-
-
-# -- figures ---------------------------------------------------------------------------------------
 
 
 def draw_epsilon(runs: Runs) -> Figure:

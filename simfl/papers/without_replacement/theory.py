@@ -35,9 +35,6 @@ Calibration = Literal["classic", "analytic"]
 SAMPLING_CONSTANT = 2.0 + 12.0 * math.sqrt(2.0)
 
 
-# -- losses ----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class LossConstants:
     """The constants L, mu and gamma of a loss, which determine the noise."""
@@ -63,9 +60,6 @@ def logistic_constants(l2: float = 0.0, radius: float | None = None) -> LossCons
     if l2 == 0.0:
         return LossConstants(1.0, 1.0, 0.0)
     return LossConstants(1.0 + l2 * radius if radius is not None else 2.0, 1.0 + l2, l2)
-
-
-# -- noise -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -177,9 +171,6 @@ def _noise(
     level, proven = 2.0 * std / sensitivity, calibration == "analytic" or step_epsilon < 1.0
     claimed, step = (epsilon, delta, calibration), (step_epsilon, step_delta, visits)
     return OnePassNoise(*claimed, *step, sensitivity, std, level, proven, exact, exact <= epsilon * (1.0 + 1e-9))
-
-
-# -- convergence -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
