@@ -39,6 +39,10 @@ TRACED = (
 )
 
 
+ALSO = " = "
+"""Joins the names of a weight that has several."""
+
+
 class RandomDrawError(Exception):
     """A module draws random numbers in evaluation mode."""
 
@@ -97,6 +101,7 @@ def from_torch(
         warnings.warn(f"from_torch: {name}: dropout is off: {_few(dropping)}; {advice}", stacklevel=2)
     environment = Environment()
     values, function = torchax.extract_jax(net, environment)
+    keys, constants = _keys(net, values), {at: values[at] for at in set(values) - set(net.state_dict())}
     training = copy.deepcopy(net).train()
     for layer in training.modules():
         if isinstance(layer, torch.nn.modules.batchnorm._NormBase):
@@ -105,17 +110,22 @@ def from_torch(
 
     def apply(params: Any, x: Any, key: Any = None) -> Any:
         called = function if key is None else in_training
+        state = constants | {at: params[joined] for at, joined in keys.items()}
         with environment.override_property(prng=key):
-            outputs = _output(called(params, (_shaped(x, image, name),), arguments), output, name)
+            outputs = _output(called(state, (_shaped(x, image, name),), arguments), output, name)
             if key is not None and environment.param.prng is key:
                 raise ScenarioError(f"from_torch: {name}: dropout: expected random draws in training, found none")
         return outputs
 
     def draw(key: Any, x: Any) -> Any:
-        made, initial = net, dict(values)
+        made, drawn = net, values
         if is_made:
             made = opened(int.from_bytes(np.asarray(jax.random.key_data(key)).tobytes()) >> 1)
-            initial = torchax.extract_jax(made, environment)[0]
+            drawn = torchax.extract_jax(made, environment)[0]
+            if others := [at for at, value in constants.items() if not np.array_equal(value, drawn[at])]:
+                expected = f"expected fixed values of what state_dict does not have, found random ones: {_few(others)}"
+                raise ScenarioError(f"from_torch: {name}: {expected}; save them (persistent=True)")
+        initial = {joined: drawn[at] for at, joined in keys.items()}
         # Two examples: unlike each other, and not of zeros, which would hide differences.
         two = (2, *x.shape[1:])
         x = jnp.arange(2 * x.size, dtype=jnp.float32).reshape(two)
@@ -153,7 +163,7 @@ def from_torch(
             )
         return initial
 
-    which = _which(net, values, trained, name)
+    which = _which(net, [*keys.values()], trained, name)
     return Network(name, draw, apply, loss, metrics, which, tokens, apply if dropout else None)
 
 
@@ -163,7 +173,17 @@ def to_torch(parts: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     See `Run.state_dict`.
     """
     torch, _ = _libraries()
-    return {name: torch.tensor(np.asarray(value)) for name, value in parts.items()}
+    return {name: torch.tensor(np.asarray(value)) for joined, value in parts.items() for name in joined.split(ALSO)}
+
+
+def _keys(net: Any, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return for each value that `state_dict` has all its names there, joined."""
+    state = net.state_dict(keep_vars=True)
+
+    def joined(at: str) -> str:
+        return ALSO.join([at, *(also for also in state if also not in values and state[also] is state[at])])
+
+    return {at: joined(at) for at in values if at in state}
 
 
 @contextlib.contextmanager
@@ -264,20 +284,22 @@ def _few(names: Sequence[str]) -> str:
 def _which(net: Any, names: Sequence[str], trained: Sequence[str] | None, name: str) -> dict[str, bool]:
     """Return which values are trained, by name; refuse names that fit none."""
     every = dict(net.named_parameters(remove_duplicate=False))
+    all_names = {joined: [at for at in joined.split(ALSO) if at in every] for joined in names}
     if trained is None:
-        return {at: at in every and every[at].requires_grad for at in names}
+        return {joined: any(every[at].requires_grad for at in all_names[joined]) for joined in names}
 
-    def fits(at: str, wanted: str) -> bool:
-        return at == wanted or at.startswith(f"{wanted}.") or fnmatchcase(at, wanted)
+    def fits(joined: str, wanted: str) -> bool:
+        return any(at == wanted or at.startswith(f"{wanted}.") or fnmatchcase(at, wanted) for at in all_names[joined])
 
     if isinstance(trained, str):
         trained = [trained]
     for wanted in trained:
-        if not any(fits(at, wanted) for at in names if at in every):
-            parts = dict.fromkeys(part for at in names for part in (at, at.rpartition(".")[0]) if part)
+        if not any(fits(joined, wanted) for joined in names):
+            each = [at for several in all_names.values() for at in several]
+            parts = dict.fromkeys(part for at in each for part in (at, at.rpartition(".")[0]) if part)
             expected = "trained: expected names of parameters or of parts of the module"
             raise ScenarioError(f"from_torch: {name}: {expected}, found '{wanted}'{nearest(wanted, parts)}")
-    return {at: at in every and any(fits(at, wanted) for wanted in trained) for at in names}
+    return {joined: any(fits(joined, wanted) for wanted in trained) for joined in names}
 
 
 def _output(value: Any, output: str | int | None, name: str) -> Any:

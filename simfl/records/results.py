@@ -196,10 +196,7 @@ class Run(RunFiles):
         return "live" in self.manifest.extra
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the tensors for `load_state_dict` of a PyTorch module, by name.
-
-        Of weights with two names it has one: load these with `strict=False`.
-        """
+        """Return the tensors for `load_state_dict` of a PyTorch module, by name."""
         import simfl
 
         return simfl.to_torch(self.model)

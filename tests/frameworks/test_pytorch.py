@@ -110,14 +110,39 @@ def test_parts_that_are_not_trained_keep_their_values_and_are_not_sent(batch, tm
     assert changed == {"head.weight", "head.bias"}
 
 
-def test_weights_with_two_names_are_one(batch):
+def test_weights_with_two_names_are_one_and_come_back_under_both(batch):
     x, y = batch
     tied = torch.nn.Sequential(torch.nn.Linear(64, 10, bias=False), torch.nn.Linear(10, 10), torch.nn.Linear(10, 10))
     tied[2].weight = tied[1].weight
     model = as_model(simfl.from_torch(tied, "cross_entropy"), x, y)
     assert model.size == 640 + 100 + 20
     state = simfl.to_torch(model.parts(model.init(np.zeros(2, np.uint32))))
-    assert tied.load_state_dict(state, strict=False).missing_keys == ["2.weight"]
+    assert set(state) == set(tied.state_dict())
+    tied.load_state_dict(state)
+    assert as_model(simfl.from_torch(tied, "cross_entropy", trained=["2"]), x, y).size == 100 + 10
+
+
+class Scaled(Net):
+    """A network with a buffer that its `state_dict` does not have."""
+
+    def __init__(self, draw=torch.ones):
+        super().__init__()
+        self.register_buffer("scale", 2 * draw(10), persistent=False)
+
+    def forward(self, x):
+        return self.scale * super().forward(x)
+
+
+def test_buffers_that_are_not_saved_count_and_do_not_come_back(batch):
+    x, y = batch
+    scaled, plain = Scaled().eval(), net().eval()
+    model = as_model(adapted(scaled), x, y)
+    state = simfl.to_torch(model.parts(params := model.init(np.zeros(2, np.uint32))))
+    plain.load_state_dict(state)
+    outputs = 2 * plain(torch.tensor(x).reshape(5, 1, 8, 8)).detach()
+    np.testing.assert_allclose(model.predict(params, x), outputs, atol=1e-5)
+    with pytest.raises(ScenarioError, match="found random ones: scale; save them"):
+        adapted(lambda: Scaled(torch.rand)).init(jax.random.key(1), x[:1])
 
 
 def test_a_class_is_drawn_by_the_seed_of_the_run(batch):
