@@ -90,7 +90,7 @@ class Batches:
         model: Model,
         client: Integer,
         steps: Integer,
-        step: tuple[Number, Number, Number, Number],
+        step: tuple[Number, ...],
         correction: Model | None = None,
     ) -> Round:
         """Promise the change of `model` by the client's next `steps` mini-batches.

@@ -13,15 +13,16 @@ waits for all clients that have not left. A client that crashes begins again. Me
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from simfl.algorithms.base import Countdown
+from simfl.algorithms.batches import Batches
 from simfl.algorithms.choosing import Selection
 from simfl.algorithms.fedavg import Presence
 from simfl.algorithms.server import ServerAlgorithm
-from simfl.compiled import Number
+from simfl.compiled import Integer, Number
 from simfl.errors import RunError
 from simfl.scenario.fields import Count, Share
 from simfl.tape.recording import Gradient, Model
@@ -37,22 +38,71 @@ class ClientUpdate(NamedTuple):
     examples: int
 
 
-class ClientData:
-    """A client's examples, for one round; `examples` is their number."""
+class LocalBatches(Batches):
+    """Promises gradients on a tape of rounds: a gradient is a round of one step."""
 
-    def __init__(self, algorithm: RoundAlgorithm, client: int) -> None:
-        self.client, self.steps, self.step_size = client, algorithm.local_steps, algorithm.step_size()
-        self.examples, self.taken = int(algorithm.training.sizes[client]), 0
-        self._batches, self._descent = algorithm.batches, algorithm.descent
+    def gradient(self, model: Model, client: Integer) -> Gradient:
+        """Promise the client's next mini-batch gradient at `model`: a sum."""
+        return self.train(model, client, 1, (-self.sizes[client], 0.0, 0.0, 0.0, 0.0, 0.0))
+
+
+class ClientData:
+    """A client's examples, for one round of `steps` mini-batches."""
+
+    __slots__ = ("_algorithm", "client", "step_size", "steps", "taken")
+
+    def __init__(self, algorithm: RoundAlgorithm, client: int, steps: int, step_size: Number) -> None:
+        self._algorithm, self.client, self.steps, self.step_size = algorithm, client, steps, step_size
+        self.taken = 0
+
+    @property
+    def examples(self) -> int:
+        """The number of the client's examples."""
+        return self._algorithm.examples[self.client]
+
+    def train(
+        self,
+        model: Model,
+        steps: int | None = None,
+        step_size: Number | None = None,
+        *,
+        decay: Number = 0.0,
+        proximal: Number = 0.0,
+        correction: Model | None = None,
+    ) -> Model:
+        """Return the model after local steps: one operation where none has noise.
+
+        Step h = 0, 1, ... is w <- w - step_size / (1 + decay h) (gradient at w + proximal (w - model) + correction).
+
+        Args:
+            model: the one to begin with.
+            steps: their number; None: all that are left of the round.
+            step_size: None: that of the scenario.
+            decay, proximal: at least 0.
+            correction: is added to each gradient; None for nothing.
+        """
+        steps = self.steps - self.taken if steps is None else steps
+        rate, algorithm = self.step_size if step_size is None else step_size, self._algorithm
+        if algorithm.tape.local and (correction is None or algorithm.tape.corrected):
+            self.taken += steps
+            numbers = rate, decay, 0.0, 1.0, proximal, algorithm.training.l2
+            change = algorithm.batches.train(model, self.client, steps, numbers, correction)
+            return algorithm.tape.step(model, 1.0, change)
+        start, further = model, [] if correction is None else [(1.0, correction)]
+        for h in range(steps):
+            pull = [(proximal, model), (-proximal, start)] if proximal else []
+            terms = [*algorithm.descent.mean(self.gradient(model)), *pull, *further]
+            model = algorithm.descent.along(self.client, model, terms, rate / (decay * h + 1.0))
+        return model
 
     def gradient(self, model: Model) -> Gradient:
         """Promise the gradient of the next mini-batch at a model."""
         self.taken += 1
-        return self._batches.gradient(model, self.client)
+        return self._algorithm.batches.gradient(model, self.client)
 
     def step(self, model: Model) -> Model:
         """Return the model after a step along the gradient of the next mini-batch."""
-        return self._descent.step(self.client, model, self.gradient(model), self.step_size)
+        return self._algorithm.descent.step(self.client, model, self.gradient(model), self.step_size)
 
 
 class RoundAlgorithm(ServerAlgorithm):
@@ -63,17 +113,29 @@ class RoundAlgorithm(ServerAlgorithm):
 
     #: Whether `selection` chooses the clients that take part.
     selects: ClassVar[bool] = True
+    #: Whether rounds of local steps are operations of their own, where no step has noise or an optimizer.
+    plays_rounds: ClassVar[bool] = True
+    combines_per_gradient: ClassVar[float] = 0.3
 
     def set_up(self, *, fraction: Share = 1.0, local_steps: Count = 1) -> None:
         """Take the share of the clients in a round, and the mini-batches of each."""
         super().set_up()
         self.fraction, self.local_steps = fraction, local_steps
+        #: The number of each client's examples.
+        self.examples: list[int] = self.training.sizes.tolist()
+        if self.tape.local:
+            self.batches = LocalBatches(self.tape, self.training, self.world.streams, self.descent)
         self._present = Presence(self)
         self.selection = Selection(self, [local_steps] * self.num_clients)
 
-    @abstractmethod
+    def steps(self, client: int) -> int:
+        """Return the number of mini-batches of a round of the client that begins now."""
+        del client
+        return self.local_steps
+
     def client_update(self, model: Model, data: ClientData) -> Model:
         """Return the model that a client sends back; take `data.steps` gradients."""
+        return data.train(model)
 
     def aggregate(self, model: Model, updates: Sequence[ClientUpdate]) -> Model:
         """Return the server's next model; `updates`, at least one, are by client."""
@@ -97,55 +159,66 @@ class RoundAlgorithm(ServerAlgorithm):
                 yield coming
 
     def _round(self, cohort: list[int]) -> Process:
-        came: dict[int, Model] = {}
-        this, model, step_size = Countdown(self.clock.event(), len(cohort)), self.server_model, self.step_size()
+        this = _UnderWay(
+            Countdown(self.clock.event(), len(cohort)), self.server_model, self.step_size(), self.clock.now
+        )
         for client in cohort:
-            self._ask(client, model, this, came)
-        yield this.event
-        if not came or not (yield from self.service.until_up()):
+            self._ask(client, this)
+        yield this.left.event
+        if not this.came or not (yield from self.service.until_up()):
             return
-        sizes = self.training.sizes
-        self.server_model = self.aggregate(model, [ClientUpdate(k, came[k], int(sizes[k])) for k in sorted(came)])
+        updates = [this.came[client] for client in sorted(this.came)]
+        self.server_model = self.aggregate(this.model, updates)
         self.round_num += 1
         with self.together():
-            for client in sorted(came):
+            for client, _, _ in updates:
                 self.applied()
-                size = self.local_steps * self.batches.sizes[client]
-                self.updated(client, 0, size, step_size, round_num=self.round_num - 1)
+                self.updated(client, 0, this.sizes[client], this.step_size, round_num=self.round_num - 1)
 
-    def _ask(self, client: int, model: Model, this: Countdown, came: dict[int, Model]) -> None:
-        began_s = self.clock.now
-
+    def _ask(self, client: int, this: _UnderWay) -> None:
         def begin() -> None:
-            self.clock.start(self._client(client, model, this, came, began_s), client)
+            self.clock.start(self._client(client, this), client)
 
         if self.clock.now == 0.0 and self.round_num == 0:  # all clients have the initial model
             begin()
         else:
-            self.to_client(client, begin, None, this.tick, model)
+            self.to_client(client, begin, None, this.left.tick, this.model)
 
-    def _client(self, me: int, model: Model, this: Countdown, came: dict[int, Model], began_s: Number) -> Process:
-        self.exchanges.communicated(me, self.times.present_s(me, began_s, self.clock.now))
-        outcome = CRASHED
+    def _client(self, me: int, this: _UnderWay) -> Process:
+        self.exchanges.communicated(me, self.times.present_s(me, this.began_s, self.clock.now))
+        outcome, steps = CRASHED, self.steps(me)
+        size = steps * self.batches.sizes[me]
         while outcome is CRASHED:
-            outcome = yield self.compute(me, self.local_steps * self.batches.sizes[me])
+            outcome = yield self.compute(me, size)
         if outcome is GONE:
-            this.tick()
+            this.left.tick()
             return
-        data, draw = ClientData(self, me), self.batches.draws[me]
-        report = self.selection.report(me, model, draw, self.local_steps)
+        model, data = this.model, ClientData(self, me, steps, this.step_size)
+        report = self.selection.report(me, model, self.batches.draws[me], steps)
         made, sent_s = self.client_update(model, data), self.clock.now
-        if data.taken != self.local_steps:
+        if data.taken != steps:
             name = f"{type(self).__name__}.client_update"
             raise RunError(
-                f"{name}: expected a gradient of each of the {self.local_steps} mini-batches of a round, found "
-                f"{data.taken}; take data.steps of them, or set local_steps"
+                f"{name}: expected a gradient of each of the {steps} mini-batches of a round, found {data.taken}; take "
+                "data.steps of them, or write `steps`"
             )
 
         def arrived() -> None:
             self.exchanges.communicated(me, self.times.present_s(me, sent_s, self.clock.now))
-            came[me] = made
+            this.came[me], this.sizes[me] = ClientUpdate(me, made, self.examples[me]), size
             report()
-            this.tick()
+            this.left.tick()
 
         self.to_server(me, arrived, content=made)
+
+
+@dataclass
+class _UnderWay:
+    """A round: whom it waits for, its model and beginning, and what came."""
+
+    left: Countdown
+    model: Model
+    step_size: Number
+    began_s: Number
+    came: dict[int, ClientUpdate] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)

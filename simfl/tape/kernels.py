@@ -219,11 +219,11 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
 
     The change is f32[d], see `simfl.tape.recording.Round`. The count, int32[], is the number of gradients (or changes,
     if these are clipped) that are not finite and count as zero. The function takes the parameters f32[d], the data, the
-    operation's integers (client, draw, steps, size), its floats (noise scale, eta, beta, t, dt), and the largest number
-    of steps of all lanes, and the correction f32[d] if rounds are corrected (their floats end with its coefficient).
-    Sampling must not be Poisson, because the sizes of its batches differ. An optimizer starts from its initial state;
-    if rounds keep it, from the rows f32 [k, d] of the last argument, and the change f32 [1 + k, d] ends with the new
-    ones.
+    operation's integers (client, draw, steps, size), its floats (noise scale, eta, beta, t, dt; mu and l2 if rounds
+    have their own), and the largest number of steps of all lanes, and the correction f32[d] if rounds are corrected
+    (their floats end with its coefficient). Sampling must not be Poisson, because the sizes of its batches differ. An
+    optimizer starts from its initial state; if rounds keep it, from the rows f32 [k, d] of the last argument, and the
+    change f32 [1 + k, d] ends with the new ones.
     """
     model, clip, noise, lanes = operation.model, operation.clip, operation.noise, operation.lanes
     rule: Any = operation.optimizing.local
@@ -240,7 +240,8 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
         drawn: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         client, draw, steps, size = ints[CLIENT], ints[DRAW], ints[STEPS], ints[SIZE]
-        scale, eta, beta, t, dt = floats if correction is None else floats[:5]
+        scale, eta, beta, t, dt = floats[:5]
+        pull, l2 = (floats[5], floats[6]) if operation.own_pull else (data["proximal"], model.l2)
         examples = data["sizes"][client]
         weight = (jnp.arange(lanes, dtype=jnp.int32) < size).astype(jnp.float32)
         share = 1.0 / jnp.maximum(size, 1).astype(jnp.float32)
@@ -258,9 +259,9 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
                 zeroed = zeroed + jnp.where(h < steps, more, 0)
             else:
                 total = model.gradient_sum(w, x, y, weight)
-            gradient = share * total + data["proximal"] * (w - params)
+            gradient = share * total + pull * (w - params)
             if model.l2:
-                gradient = gradient + model.l2 * w
+                gradient = gradient + l2 * w
             if correction is not None:
                 gradient = gradient + correction
             done = h.astype(jnp.float32)
@@ -450,8 +451,7 @@ class _Program:
         self.take, self.mix, self.step = (_take_narrow, _mix_narrow, _step_narrow) if self.narrow else wide
         state = operation.optimizing.kept
         self.kept = 0 if state is None else state.rows
-        extra = 4 * operation.local + operation.corrected + operation.own_norms
-        columns = Layouts(reads, extra, MapSize.of(branches), operation.optimizing.beside, self.kept)
+        columns = Layouts(reads, operation.extra, MapSize.of(branches), operation.optimizing.beside, self.kept)
         self.each, self.forms, self.serials, self.mapped = (
             columns.gradient, columns.combine, columns.serials, columns.mapped
         )  # fmt: skip

@@ -23,7 +23,8 @@ NO_ROW = -1
 CLIENT, DRAW, FIRST, SIZE, COUNT = range(5)
 STEPS = FIRST
 #: Numbers of an operation with a gradient, after the coefficients of its base: the gradient's coefficient, the scale of
-#: the noise, and from there on a clipping norm, or eta, beta, t and dt of a round.
+#: the noise, and from there on a clipping norm, or eta, beta, t and dt of a round
+#: (then its mu and l2, if rounds have their own).
 FACTOR, NOISE, STEP = range(3)
 #: Further integers of an operation with a function: which of the tape's branches it takes, and the names of its random
 #: draws. Branch `LINEAR` is the linear form, the others follow in the order in which they were first used.
@@ -113,8 +114,8 @@ class Layouts:
 
     Args:
         reads: rows of a linear form, at most.
-        extra: additional numbers of a gradient: 1 for a clipping norm, 4 for a round (5 with a correction),
-            otherwise 0.
+        extra: additional numbers of a gradient: 1 for a clipping norm, 4 for a round (6 with its own pull and penalty;
+            1 more with a correction), otherwise 0.
         maps: the sizes of the functions of models.
         beside: whether these run beside gradients; otherwise they are serial.
         kept: rows of an optimizer's state that a round reads and writes.

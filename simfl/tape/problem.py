@@ -144,11 +144,13 @@ class LocalRounds:
         power: p of the decay of the steps within rounds, see `simfl.tape.recording.Round`.
         proximal: mu of the pull towards the model a round began with (FedProx).
         corrected: whether a constant row is added to every gradient of a round (SCAFFOLD).
+        own_pull: whether each round states its own mu, and its own factor of the penalty, with its steps.
     """
 
     power: float = 1.0
     proximal: float = 0.0
     corrected: bool = False
+    own_pull: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,7 @@ class Operation:
         optimizing: the optimizers that are not linear.
         corrected: whether a constant row is added to every gradient of a round.
         augment: the random change of each example; None for none.
+        own_pull: whether each round states its own pull and penalty.
     """
 
     model: AbstractModel
@@ -240,6 +243,12 @@ class Operation:
     optimizing: Optimizing = Optimizing()
     corrected: bool = False
     augment: Augment | None = None
+    own_pull: bool = False
+
+    @property
+    def extra(self) -> int:
+        """The numbers of an operation after its factor and its noise scale."""
+        return (4 + 2 * self.own_pull) * self.local + self.corrected + self.own_norms
 
     @property
     def noised(self) -> int:
@@ -312,6 +321,7 @@ class LearningProblem:
             self.optimizing,
             self.rounds is not None and self.rounds.corrected,
             self.augment,
+            self.rounds is not None and self.rounds.own_pull,
         )
 
     @property
@@ -321,6 +331,7 @@ class LearningProblem:
             "max_batch": self.max_batch,
             "local": self.rounds is not None,
             "corrected": self.rounds is not None and self.rounds.corrected,
+            "own_pull": self.rounds is not None and self.rounds.own_pull,
             "state_rows": 0 if self.optimizing.kept is None else self.optimizing.kept.rows,
             "own_clipping": self.clipping.own,
             "optimizer": self.optimizing.applied,

@@ -240,7 +240,7 @@ class Round(Gradient):
 
     Attributes:
         steps: H; the round takes the client's mini-batches draw to draw + H - 1.
-        step: eta, beta, t, dt; with corrections also a.
+        step: eta, beta, t, dt; if rounds state them, mu and l2; with corrections also a.
         correction: c, the row that is added to each gradient; None for none.
         state: the rows of the state with which the optimizer of its steps begins; none if it begins a new one.
         count: the number of updates of that state.
@@ -392,6 +392,7 @@ class Tape:
         serial_steps: whether operations that make a model from a gradient are serial.
         maps_beside: whether functions of models run beside gradients; otherwise they are serial operations.
         corrected: whether a constant row is added to every gradient of a round.
+        own_pull: whether each round states its own mu and l2.
         state_rows: rows of an optimizer's state that a round reads and writes; 0 if each round has a new state.
         settings: the number of runs that are recorded together; their numbers may be `simfl.each.Each`.
     """
@@ -411,6 +412,7 @@ class Tape:
         serial_steps: bool = False,
         maps_beside: bool = False,
         corrected: bool = False,
+        own_pull: bool = False,
         state_rows: int = 0,
         settings: int = 1,
     ) -> None:
@@ -432,7 +434,7 @@ class Tape:
         self._optimizer = optimizer
         self.corrected = corrected
         self.state_rows = state_rows
-        self._extra = 4 * local + corrected + own_clipping
+        self._extra = (4 + 2 * own_pull) * local + corrected + own_clipping
         self._beside = maps_beside
         #: The functions of models in the order of their first use.
         self._branches: list[Branch] = []
@@ -590,7 +592,7 @@ class Tape:
         draw: Integer,
         steps: Integer,
         size: Integer,
-        step: tuple[Number, Number, Number, Number],
+        step: tuple[Number, ...],
         noise_scale: Number = 0.0,
         expected: Integer = 0,
         correction: Model | None = None,
@@ -607,7 +609,7 @@ class Tape:
         if len(model.rows) != 1 or model.coefs[0] != 1.0:
             self.settle(model)
         row: Row | None = None
-        numbers: tuple[Number, ...] = step
+        numbers = step
         if self.corrected:
             factor: Number = 0.0
             if correction is not None and correction.rows:

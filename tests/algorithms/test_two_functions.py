@@ -6,6 +6,8 @@ import pytest
 import simfl
 from simfl.algorithms import RoundAlgorithm
 from simfl.errors import RunError
+from simfl.runs.runner import prepare
+from simfl.scenario.seams import Uses
 
 HERE = "tests.algorithms.test_two_functions"
 
@@ -17,6 +19,10 @@ class Averaging(RoundAlgorithm):
         for _ in range(data.steps):
             model = data.step(model)
         return model
+
+
+class Plain(RoundAlgorithm):
+    """FedAvg, written by its base."""
 
 
 class Pulled(RoundAlgorithm):
@@ -31,6 +37,47 @@ class Pulled(RoundAlgorithm):
 
     def aggregate(self, model, updates):
         return self.tape.combine((0.5, model), (0.5, super().aggregate(model, updates)))
+
+
+class Played(RoundAlgorithm):
+    """FedProx, whose steps get smaller within a round."""
+
+    def client_update(self, model, data):
+        return data.train(model, proximal=0.5, decay=0.2)
+
+
+class Written(RoundAlgorithm):
+    """The same, step by step."""
+
+    def client_update(self, model, data):
+        start = model
+        for h in range(data.steps):
+            gradient = data.gradient(model)
+            rate = data.step_size / (1.0 + 0.2 * h)
+            pull = 0.5 * rate
+            model = self.tape.combine((1.0 - pull, model), (pull, start), *self.descent.terms(gradient, rate))
+        return model
+
+
+class Corrected(RoundAlgorithm):
+    """A difference of models is added to gradients, in one operation and in two."""
+
+    def client_update(self, model, data):
+        drift = self.tape.combine((0.1, model))
+        return data.train(data.train(model, 1, correction=drift), step_size=0.05)
+
+
+class CorrectedAtOnce(Corrected):
+    """The same, where rounds have corrections."""
+
+    uses = Uses(gradient="corrected")
+
+
+class Unequal(RoundAlgorithm):
+    """Client 1 takes fewer steps, and needs less time."""
+
+    def steps(self, client):
+        return 1 if client == 1 else self.local_steps
 
 
 class Hasty(RoundAlgorithm):
@@ -52,6 +99,15 @@ def scenario(algorithm, **more):
     )
 
 
+def own(name, local_steps=3, **more):
+    return {"kind": f"{HERE}:{name}", "options": {"fraction": 0.5, "local_steps": local_steps}, **more}
+
+
+def models_agree(one, other):
+    for name, value in other.model.items():
+        np.testing.assert_allclose(one.model[name], value, atol=1e-6)
+
+
 OWN = {"kind": f"{HERE}:Averaging", "options": {"fraction": 0.5, "local_steps": 3}}
 FEDAVG = {"kind": "fedavg", "fraction": 0.5, "local_steps": 3}
 
@@ -64,6 +120,43 @@ def test_the_mean_of_clients_that_take_steps_is_fedavg(tmp_path):
     assert own.clients[times].equals(fedavg.clients[times])
     for name, value in fedavg.model.items():
         np.testing.assert_allclose(own.model[name], value, atol=1e-6)
+
+
+def test_a_class_without_functions_plays_the_rounds_of_fedavg_as_operations(tmp_path):
+    class_alone = own("Plain")
+    assert prepare(scenario(class_alone)).problem.recorded["local"]
+    run, fedavg = (simfl.run(scenario(one), out=tmp_path) for one in (class_alone, FEDAVG))
+    assert run.updates.drop(columns="wall_s", errors="ignore").equals(
+        fedavg.updates.drop(columns="wall_s", errors="ignore")
+    )
+    models_agree(run, fedavg)
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.01])
+def test_a_round_that_is_one_operation_is_the_round_step_by_step(tmp_path, l2):
+    model = {"model": {"kind": "softmax", "l2": l2}}
+    models_agree(*(simfl.run(scenario(own(name), **model), out=tmp_path) for name in ("Played", "Written")))
+
+
+def test_a_correction_is_the_same_in_an_operation_as_in_several(tmp_path):
+    models_agree(*(simfl.run(scenario(own(name)), out=tmp_path) for name in ("Corrected", "CorrectedAtOnce")))
+
+
+@pytest.mark.parametrize("more", [{"sampling": "poisson"}, {"gradient_noise": 0.1}])
+def test_steps_with_noise_or_poisson_batches_are_operations_each(tmp_path, more):
+    assert not prepare(scenario(own("Plain", **more))).problem.recorded["local"]
+    models_agree(*(simfl.run(scenario(own(name, **more)), out=tmp_path) for name in ("Plain", "Averaging")))
+
+
+@pytest.mark.usefixtures("without_numbers")
+def test_clients_may_take_different_numbers_of_steps(tmp_path):
+    run = simfl.run(scenario(own("Unequal"), availability=[]), out=tmp_path)
+    assert run.updates.groupby("client")["sample_size"].unique().map(list).to_dict() == {
+        0: [24],
+        1: [8],
+        2: [24],
+        3: [24],
+    }
 
 
 @pytest.mark.usefixtures("without_numbers")
