@@ -35,6 +35,8 @@ def _problems(setup: Setup) -> Iterator[str]:
     for name in ("selection", "aggregation", "attackers", "compression"):
         if getattr(scenario, name) is not None:
             yield f"{name}: live: expected null, found {getattr(scenario, name).kind!r}"
+    if scenario.costs is not None:
+        yield "costs: live: expected null, found prices: energy, money and carbon of real processes are not metered"
     if scenario.privacy is not None:
         yield "privacy: live: expected null, found a mechanism: the releases of a live run are not accounted for"
     if setup.changing is not None and config.uses.graph != "none":

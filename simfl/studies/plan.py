@@ -445,6 +445,11 @@ class Planner:
             return tune.seeds
         return tuple(itertools.islice((n for n in itertools.count(self._first("seed")) if n not in used), tune.seeds))
 
+    @property
+    def num_chosen(self) -> int:
+        """The number of runs of the study itself, with the best values."""
+        return len(self.settings) * len(self._seeds())
+
     def _whole(self) -> Study:
         """Return the study with the content of its base, independent of other files."""
         changed = dict(self.study.set)

@@ -45,10 +45,13 @@ def sweep(
     from simfl.studies.plan import load_study
     from simfl.studies.running import survey
     from simfl.studies.running import sweep as run_sweep
+    from simfl.studies.tuning import tuning_plan
 
     plan = load_study(study, overrides or (), seeds)
     if dry_run:
         _show_plan(survey(plan, out))
+        for line in tuning_plan(plan):
+            print(line)
         return
     with sweep_progress(plan.study.name, quiet) as tell:
         swept = run_sweep(

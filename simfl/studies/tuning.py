@@ -146,6 +146,29 @@ def rule_of(tune: Tune) -> Rule:
     return rule
 
 
+def tuning_plan(plan: StudyPlan) -> list[str]:
+    """Return what tuning decides, and how many runs it takes, one line each."""
+    planner = plan.tuning
+    if planner is None or (tune := planner.study.tune) is None:
+        return []
+    seeds, count = planner.tuning_seeds, 0
+    for keys in planner.tuned:
+        left = math.prod(tune.values[key].count for key in keys) if keys else 0
+        for _ in seeds:
+            count += left
+            left = left if tune.by == "all" else min(left, max(2, -(-left // 2)))
+    halving = ", the better half of the values with each further one" if tune.by == "halving" else ""
+    lines = [
+        f"tune: {rule_of(tune).words} decides on {', '.join(tune.also)}, for each of {len(planner.settings)} settings",
+        f"tune: {count} runs with seeds {', '.join(map(str, seeds))}{halving}",
+    ]
+    if tune.widen and any(values.factor is not None for values in tune.values.values()):
+        lines.append(
+            f"tune: a range whose best value is at its border gets {WIDER} more values, at most {tune.widen} times"
+        )
+    return [*lines, f"then: {planner.num_chosen} runs of {planner.study.name} with the best values and other seeds"]
+
+
 class Search:
     """What is known of one setting, and which runs it needs next.
 

@@ -144,6 +144,7 @@ def test_missing_mpi_is_an_error_of_one_line(monkeypatch):
     ({"algorithm": {"kind": "fedasync", "optimizer": "momentum"}}, "algorithm.optimizer: live: expected sgd"),
     ({"privacy": {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0}}, "privacy: live"),
     ({"links": {"partitions": [{"groups": [[0]], "until": 1.0}]}}, "links.partitions: live"),
+    ({"costs": {"busy_watts": 3.0}}, "costs: live: expected null, found prices"),
     ({"server": {"offline": [[0.1, 0.2]]}, "algorithm": {"kind": "fedasync"}}, "server.offline: live"),
     ({"stop": {"updates": 10, "accuracy": 0.9}}, "stop.accuracy: live"),
     ({"availability": [{"clients": [1], "join": 1.0}]},

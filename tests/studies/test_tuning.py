@@ -233,3 +233,17 @@ def test_an_interrupted_tuning_ends_with_the_same_tables(simfl_, tmp_path):
     assert "fair: 4 runs: algorithm (2)" in announced
     shown = simfl_.printed("compare", whole.folder)
     assert "tuned by the largest validation accuracy at the end, on 2 seeds of their own" in shown
+
+
+@pytest.mark.parametrize(("by", "count"), [("all", 16), ("halving", 12)])
+def test_a_dry_run_says_what_tuning_decides_and_how_many_runs_it_takes(simfl_, tmp_path, by, count):
+    section = {STEP: RANGE, "for": {"time_to": 0.5}, "seeds": 2, "by": by}
+    study = {"base": BASE, "grid": {"algorithm.fraction": [0.5, 1.0]}, "seeds": 3, "tune": section}
+    (tmp_path / "small.yaml").write_text(write(study), encoding="utf-8")
+    code, shown, told = simfl_("sweep", "small.yaml", "--dry-run")
+    assert (code, told) == (0, "")
+    what, runs, widened, then = shown.splitlines()[2:]
+    assert what == f"tune: {rule_of(Tune.model_validate(section)).words} decides on {STEP}, for each of 2 settings"
+    assert runs.startswith(f"tune: {count} runs with seeds 0, 1")
+    assert widened == "tune: a range whose best value is at its border gets 2 more values, at most 4 times"
+    assert then == "then: 6 runs of small with the best values and other seeds"
