@@ -146,6 +146,12 @@ def rule_of(tune: Tune) -> Rule:
     return rule
 
 
+def beyond(first: int, last: int, best: int) -> list[int]:
+    """Return the numbers that a range gets, because its best value is at a border."""
+    below = [first - more for more in range(1, WIDER + 1)] if best == first else []
+    return below or ([last + more for more in range(1, WIDER + 1)] if best == last else [])
+
+
 def tuning_plan(plan: StudyPlan) -> list[str]:
     """Return what tuning decides, and how many runs it takes, one line each."""
     planner = plan.tuning
@@ -229,9 +235,7 @@ class Search:
             return False
         before = [list(ends) for ends in self._ends]
         for at, end in self._borders_of(self.best):
-            step = 2 * end - 1
-            for _ in range(WIDER):
-                number = self._ends[at][end] + step
+            for number in beyond(*self._ends[at], self.best[at]):
                 try:
                     self.planner.tried(self.setting, self.values((*self.best[:at], number, *self.best[at + 1 :])), 0)
                 except ScenarioError:

@@ -13,15 +13,16 @@ from simfl.records import Run
 from simfl.records.costs import ACCURACY
 from simfl.reproduction.evidence import NotMeasuredError, measured
 from simfl.reproduction.papers import Experiment, Runs, Section
-from simfl.studies.tuning import Rule
+from simfl.studies.tune import WIDER
+from simfl.studies.tuning import Rule, beyond
 
 WORLDS = ("equal", "straggler", "tails", "regions")
 TARGET = 0.9
 """The test accuracy whose cost is compared."""
 GRID = range(-4, 4)
 """Powers of two that multiply the center of a grid."""
-WIDER, MOST = 2, 2
-"""A grid whose best value is at its border gets `WIDER` values more on that side, at most `MOST` times."""
+MOST = 2
+"""The most times that a grid is widened, as `tune.widen` of a study."""
 TUNING_SEEDS, FINAL_SEEDS = 3, 6
 """Seeds that tune, from 1 on, and the fresh ones that follow them. A median of six has a 95 % interval."""
 FEWER_SEEDS = {"DivShare": 3}
@@ -32,7 +33,7 @@ OWN = ("equal", "straggler")
 """The worlds in which clients' own models are evaluated too, which takes longer than their training."""
 
 RULE = Rule(ACCURACY, False, "least time", "time_s", Target(TARGET))
-"""The rule of `simfl.studies.tuning` that chooses step sizes."""
+"""The rule of `tune` that chooses step sizes; `simfl.studies.tuning.beyond` widens their grids."""
 
 TUNING = Section("Tuning", numbers=("{:g}",))
 FINAL = Section("Time to accuracy")
@@ -57,10 +58,9 @@ def later(runs: Runs, quick: bool) -> Sequence[Experiment]:
         if len(powers) < least or (not quick and (len(powers) - least) % WIDER):
             continue  # interrupted, or a run failed
         best = tuned(runs, world, entry)
-        if border(runs, world, entry) and not quick and len(powers) < least + MOST * WIDER:
-            side = 1 if best == max(powers) else -1
-            made += [_tuning(world, entry, best + side * more, quick) for more in range(1, WIDER + 1)]
-        else:
+        more = beyond(min(powers), max(powers), best) if not quick and len(powers) < least + MOST * WIDER else []
+        made += [_tuning(world, entry, power, quick) for power in more]
+        if not more:
             made.append(_final(world, entry, best, quick))
     return made
 
@@ -117,7 +117,7 @@ def _tuned(runs: Runs, world: str, entry: Entry) -> int:
 def border(runs: Runs, world: str, entry: Entry) -> bool:
     """Return whether the best step size is the least or the largest that was tried."""
     powers = powers_of(runs, world, entry)
-    return tuned(runs, world, entry) in (min(powers), max(powers))
+    return bool(beyond(min(powers), max(powers), tuned(runs, world, entry)))
 
 
 def cost(run: Run, column: str) -> float:
