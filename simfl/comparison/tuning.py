@@ -11,7 +11,7 @@ from simfl.records.writer import regular
 
 FILE = "tuning.csv"
 MOST_NAMED = 4
-_COLUMNS = ("setting", "rule", "seeds", "verdict", "border")
+_COLUMNS = ("setting", "rule", "seeds", "reached", "verdict", "border")
 
 
 def tuning_lines(folder: Path) -> Iterator[str]:
@@ -41,5 +41,7 @@ def tuning_lines(folder: Path) -> Iterator[str]:
         close = [shown(other) for other in others if other["verdict"] == "within noise"]
         more = f" and {len(close) - MOST_NAMED} more" if len(close) > MOST_NAMED else ""
         noise = f"within noise: {'; '.join(close[:MOST_NAMED])}{more}" if close else "decided: the others are worse"
+        if row["reached"] == "0":
+            noise = "not decided: no run has a result by this rule; the best values of the metric count"
         border = "; at the border of what was tried" if row["border"] == "True" else ""
         yield f"  {row['setting']}: {shown(row)} ({noise}{border}; {len(others) + 1} tried)"

@@ -118,6 +118,15 @@ def tune(**section):
     return {"base": BASE, "tune": {STEP: RANGE, "for": {"metric": "loss"}, **section}}
 
 
+def test_a_choice_without_any_result_is_said_to_be_not_decided(tmp_path):
+    header = "setting,rule,algorithm.step_size,seeds,reached,result,verdict,border\n"
+    rows = "FedAvg,least time,0.1,3,0,nan,chosen,False\nFedAvg,least time,0.2,3,0,nan,within noise,False\n"
+    (tmp_path / FILE).write_text(header + rows)
+    _, line = tuning_lines(tmp_path)
+    words = "not decided: no run has a result by this rule; the best values of the metric count; 2 tried"
+    assert line == f"  FedAvg: step_size=0.1 ({words})"
+
+
 def test_the_study_has_other_seeds_than_its_tuning():
     def seeds(study, tuning):
         planner = load_study({**tune(seeds=tuning), "seeds": study}).tuning
