@@ -59,6 +59,7 @@ BELOW = {
         "looking",
         "playing",
         "studies",
+        "fair",
         "asynchrony",
         "resuming",
         "privacy",
