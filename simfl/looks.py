@@ -22,6 +22,7 @@ _LOOKS: dict[str, tuple[str, ...]] = {
     "matcha": ("MATCHA", "#883010", "rounds"),
     "teleportation": ("Teleportation", "#080090", "rounds"),
     "swift": ("SWIFT", "#001038"),
+    "adsgd": ("ADSGD", "#187890"),
     "plexus": ("Plexus", "#60C0C0", "rounds"),
     "divshare": ("DivShare", "#A820F8"),
     "without_replacement_sgd": ("SGD without replacement", "#6A5ACD"),

@@ -72,7 +72,7 @@ EVERY = [(kind, NEEDED.get(kind, {})) for kind in ENDLESS if kind not in ALONE] 
 RELATIVES = ("scaffold", "feddyn", "fednova", "ditto", "diloco")
 #: They send many messages, or draw much in each round.
 LOUD = (
-    ("divshare", {}), ("epidemic", {}), ("epidemic", {"graph": "oracle"}), ("matcha", {}), ("swift", {}),
+    ("divshare", {}), ("epidemic", {}), ("epidemic", {"graph": "oracle"}), ("matcha", {}), ("swift", {}), ("adsgd", {}),
     ("plexus", {}), ("teleportation", {}), ("asy_sonata", {}), ("sgp", {"lost": "sums"}),
 )  # fmt: skip
 #: Asynchronous servers with the clients of others: their contracts run with the slow tests, too.
@@ -276,7 +276,7 @@ def test_a_rows_staleness_is_the_number_of_updates_since_its_read(kind, options)
     at = np.array([row[0] for row in rows])
     for index, (read, row) in enumerate(zip(reads, rows, strict=True)):
         between = int(((at[:index] > read) & (at[:index] <= row[0])).sum())
-        if kind in ("adpsgd", "a2cid2", "gossip_learning", "asy_sonata", "divshare", "swift"):
+        if kind in ("adpsgd", "a2cid2", "gossip_learning", "asy_sonata", "divshare", "swift", "adsgd"):
             assert row[4] == between
         elif kind in SERVED:
             assert row[4] == (row[3] if in_steps else past(row[1], index)) - read

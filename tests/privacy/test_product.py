@@ -79,6 +79,7 @@ EXAMPLE = {
     "ringmaster that stops": ("ringmaster", {"threshold": 1, "late": "stop"}),
     "sgp": ("sgp", {}),
     "swift": ("swift", {"skip": 1, "gradient_s": (0.005, 0.006, 0.007, 0.004)}),
+    "adsgd": ("adsgd", {}),
     "sync_sgd": ("sync_sgd", {}),
     "teleportation": ("teleportation", {"active": 3}),
 }  # fmt: skip

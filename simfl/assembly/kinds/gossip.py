@@ -112,7 +112,8 @@ class SwiftKind(Kind[schema.Swift]):
         period_s = usual_batch_s(self.scenario, setup.devices, setup.sizes.tolist()) / int(setup.topology.degrees.min())
         for name, needed_s in overloads(setup, period_s):
             yield (
-                f"algorithm.kind: swift sends a model about every {format_time(float(f'{period_s:.3g}'))}, more than "
-                f"{name} carries, one every {format_time(float(f'{needed_s:.3g}'))}: messages queue without bound and "
+                f"algorithm.kind: {self.config.kind} sends a model about every "
+                f"{format_time(float(f'{period_s:.3g}'))}, more than {name} carries, one every "
+                f"{format_time(float(f'{needed_s:.3g}'))}: messages queue without bound and "
                 "come ever later; use larger mini-batches, divshare, or wider links"
             )
