@@ -23,6 +23,7 @@ from simfl.privacy.distributed import DiscreteLedger
 from simfl.privacy.in_time import InTimeLedger, noising_coefficients, participation
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.mechanisms import MECHANISMS
+from simfl.privacy.over_graph import over_graph
 from simfl.privacy.terms import OF_HOLDERS, Terms
 from simfl.records.display import show_range
 
@@ -35,7 +36,10 @@ _PARTIAL = (
 )
 
 
-_SHARED = "own noise alone: all neighbors may tell what they share"
+_SHARED: dict[str | None, str] = {
+    "pairwise": "own noise alone: all neighbors may tell what they share",
+    "over_graph": "own noise alone: all other clients may tell what they share",
+}
 
 
 def protect(setup: Setup) -> Protection:
@@ -61,7 +65,7 @@ def protect(setup: Setup) -> Protection:
         unit=make.unit,
         refusal=make.refusal or (_PARTIAL if privacy.partial else kind.refusal),
         by_server=setup.scenario.noise_of_server,
-        disregards=_SHARED if privacy.correlated == "pairwise" else None,
+        disregards=_SHARED.get(privacy.correlated),
         **_arguments(Terms, {"clipping_norm": math.nan, **given}),
     )
     level, noising = given[make.level], _noising_of(setup)
@@ -164,7 +168,7 @@ def _noising_of(setup: Setup) -> tuple[float, ...] | None:
             f"privacy.noise: expected null, found {privacy.correlated}, with {algorithm.kind}: noise is correlated "
             "between releases of single mini-batches of one model; use adpsgd or decentralized_sgd, for example"
         )
-    if noise.correlated == "pairwise":
+    if noise.correlated != "in_time":
         return None
     strategy, window = noise.strategy, noise.window
     if strategy.size is None:
@@ -201,7 +205,7 @@ def _correlation_of(setup: Setup, scales: Sequence[float], noising: tuple[float,
     if noise.correlated == "in_time":
         assert noising is not None, "`_noising_of` returned them"
         return InTime(noising)
-    wrong = "privacy.noise: expected null, found pairwise, with"
+    wrong = f"privacy.noise: expected null, found {noise.correlated}, with"
     if not algorithm.follows_topology:
         raise ScenarioError(
             f"{wrong} {algorithm.kind}, whose clients have no neighbors in topology; use decentralized_sgd, adpsgd, "
@@ -211,6 +215,9 @@ def _correlation_of(setup: Setup, scales: Sequence[float], noising: tuple[float,
         raise ScenarioError(
             f"{wrong} topology '{setup.scenario.topology.kind}', which changes: seeds are shared over edges that stay"
         )
+    if noise.correlated == "over_graph":
+        mixing = setup.topology.mixing_matrix(setup.scenario.topology.mixing).toarray()
+        return over_graph(mixing, scales, setup.learning.key("pair-noise"), noise.ridge)
     edges = sorted((k, m) for k in range(len(scales)) for m in setup.topology.neighbors(k) if k < m)
     std = noise.pair_multiplier * privacy.clipping_norm  # type: ignore[attr-defined]
     return Pairwise.over(edges, std, scales, setup.learning.key("pair-noise"))

@@ -74,14 +74,14 @@ class Pairwise(Correlation):
         coefficients: f32 [K, D], signed factor of each edge's noise in units of the client's noise scale.
         degrees: int32 [K].
         key: uint32 [2], of the stream of the edges' noise.
-        ends: of each edge, the smaller number first.
+        ends: the clients that know each edge's noise; of two, the smaller number first.
     """
 
     edges: NDArray[np.int32]
     coefficients: NDArray[np.float32]
     degrees: NDArray[np.int32]
     key: NDArray[np.uint32]
-    ends: tuple[tuple[int, int], ...]
+    ends: tuple[tuple[int, ...], ...]
 
     form = "pairwise"
 

@@ -23,6 +23,7 @@ from simfl.scenario.fields import (
     option,
     variant,
 )
+from simfl.scenario.graph_noise import GraphNoise
 from simfl.scenario.problems import invalid, show
 
 Neighbors = Literal["add_or_remove", "replace_one"]
@@ -130,7 +131,7 @@ class MechanismConfig(Config):
         return None
 
     @property
-    def shared_noise(self) -> PairwiseNoise | InTimeNoise | None:
+    def shared_noise(self) -> PairwiseNoise | GraphNoise | InTimeNoise | None:
         """How the noise of clients is correlated; None if it is not."""
         return None
 
@@ -283,7 +284,7 @@ class InTimeNoise(Config):
     )
 
 
-CorrelatedNoise = Annotated[PairwiseNoise | InTimeNoise, ByKind("correlated")]
+CorrelatedNoise = Annotated[PairwiseNoise | GraphNoise | InTimeNoise, ByKind("correlated")]
 
 
 class Gaussian(_MultipliedGaussian):
@@ -308,7 +309,7 @@ class Gaussian(_MultipliedGaussian):
         return None if self.noise is None else self.noise.correlated
 
     @property
-    def shared_noise(self) -> PairwiseNoise | InTimeNoise | None:
+    def shared_noise(self) -> PairwiseNoise | GraphNoise | InTimeNoise | None:
         """The value of `noise`."""
         return self.noise
 
