@@ -21,7 +21,7 @@ from concurrent.futures import Future
 import jax
 import numpy as np
 
-from simfl.algorithms import ALGORITHMS, Training, fedavg, k_gt, local_rounds, plexus
+from simfl.algorithms import ALGORITHMS, Training, fedavg, k_gt, local_rounds, noloco, plexus
 from simfl.assembly.kinds import completed
 from simfl.each import of_setting
 from simfl.models import build_model
@@ -46,7 +46,7 @@ from simfl.world.topology import build_topology
 
 NEVER = 2**62
 #: Algorithms whose clients train in rounds of many steps.
-_ROUNDS = (local_rounds.LocalRounds, fedavg.FedAvg, k_gt.KGT, plexus.Plexus)
+_ROUNDS = (local_rounds.LocalRounds, fedavg.FedAvg, k_gt.KGT, noloco.NoLoCo, plexus.Plexus)
 LOCAL = tuple(kind for kind, one in ALGORITHMS.items() if issubclass(one, _ROUNDS))
 
 

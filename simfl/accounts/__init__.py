@@ -11,5 +11,6 @@ PLUGIN = Plugin(
         "privacy strategies": "simfl.accounts.strategies_command:command",
         "privacy check": "simfl.accounts.check_command:command",
         "privacy network": "simfl.accounts.network_command:command",
+        "privacy walk": "simfl.accounts.walk_command:command",
     },
 )
