@@ -17,7 +17,7 @@ Complex = NDArray[np.complex128]
 #: Parts of a unit of loss; the largest loss; one more than the most gradients of u between two visits.
 _FINE, _MOST_LOSS, _MOST_BETWEEN = 100, 32, 12
 #: What a Fourier sum may misplace.
-ERROR = 1e-9
+ERROR = 1e-8
 
 
 def first_hits(w: Array, start: Array, ends: list[int], steps: int) -> Array:
@@ -77,7 +77,7 @@ def least_epsilon(delta: float, w: Array, steps: int, u: int, v: int, z: float) 
 def _add_losses(law: Array, shares: Array, weight: float, noises: int, z: float) -> None:
     """Add the losses of one visit that u reached k times with probability shares[k]."""
     k, std = np.arange(_MOST_BETWEEN), z * math.sqrt(noises)
-    if noises == 0:
+    if noises == 0 or not shares.any():
         law[0] += weight * shares[0]
         return
     edges = np.linspace(-8.0 * std, 8.0 * std + float(np.flatnonzero(shares > 0.0)[-1]), 400)

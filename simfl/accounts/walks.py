@@ -17,7 +17,7 @@ gradients before the last visit to v:
 
 `at_least` is exact for gradients that react to nothing: v sees the number of steps L since its last visit, and the sum
 of k gradients of u in it, N(k, (L - 1) z^2), and knows only the law of k given L. A bound below it is refuted.
-Sums and losses are rounded on a grid, upwards in bounds and downwards in `at_least`; Fourier sums have errors of 1e-9.
+Sums and losses are rounded on a grid, upwards in bounds and downwards in `at_least`; Fourier sums have errors of 1e-8.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def epsilons_of_walk(
         w: W, symmetric with rows that sum to 1, [K, K].
         steps: T, from 1 to 500.
         z: noise multiplier, for sums of gradients clipped to norm 1.
-        delta: at least 1e-7.
+        delta: at least 1e-6.
         uses: gradients of the client that have the example; None: all. `at_least` is for all, else NaN.
     """
     checks.whole(1, 500, steps=steps)
@@ -130,7 +130,7 @@ def epsilons_of_walk(
         cap = int(np.flatnonzero(np.cumsum(counts[::-1])[::-1] > 1e-3 * delta)[-1])
         beyond = float(counts[cap + 1 :].sum()) + ERROR
         certified = _of_mixture(delta, counts[: cap + 1], 1.0, z, beyond)
-        sums = _sums(w, steps, client, observer, _PARTS * (cap + 1))
+        sums = _sums(w, steps, client, observer, _PARTS * (cap + 2))
         least = least_epsilon(delta, w, steps, client, observer, z)
     else:
         checks.whole(1, 200, uses=uses)
