@@ -92,14 +92,14 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1381,
-    "accounts": 3613,
-    "algorithms": 10304,
-    "assembly": 4297,
+    "": 1384,
+    "accounts": 3917,
+    "algorithms": 10664,
+    "assembly": 4325,
     "attacks": 4767,
     "bench": 1518,
     "cli": 1152,
-    "comparison": 1362,
+    "comparison": 1364,
     "compression": 790,
     "data": 3630,
     "downloads": 513,
@@ -108,20 +108,20 @@ WEIGHTS = {
     "models": 3091,
     "papers": 16123,
     "plots": 1310,
-    "privacy": 4629,
+    "privacy": 4739,
     "records": 2139,
     "reports": 2221,
     "reproduction": 1407,
     "robust": 946,
     "runs": 1953,
     "selection": 461,
-    "scenario": 8461,
+    "scenario": 8561,
     "studies": 2812,
     "tape": 5409,
     "trained": 245,
     "world": 5387,
 }
-MOST_LINES = {"core": 54030, "all": 93343, "tests": 64599}
+MOST_LINES = {"core": 54631, "all": 94250, "tests": 65164}
 
 
 @dataclass(frozen=True)
