@@ -8,6 +8,8 @@ from simfl.algorithms import RoundAlgorithm
 from simfl.errors import RunError
 from simfl.runs.runner import prepare
 from simfl.scenario.seams import Uses
+from simfl.studies import sweep
+from tests.helpers import RunOfOperations
 
 HERE = "tests.algorithms.test_two_functions"
 
@@ -183,3 +185,13 @@ def test_the_time_of_a_round_is_that_of_the_gradients_in_it(tmp_path):
         simfl.ScenarioError, match=r"algorithm\.options\.local_steps: expected an integer >= 1, found 0"
     ):
         simfl.run(scenario({"kind": f"{HERE}:Hasty", "options": {"local_steps": 0}}), out=tmp_path)
+
+
+def test_rounds_of_a_group_are_those_of_runs_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("simfl.runs.context.Executor", RunOfOperations)
+    study = {"name": "study", "base": scenario(own("Played")).resolved(), "seeds": 1}
+    swept = sweep({**study, "grid": {"algorithm.step_size": [0.1, 0.3]}}, out=tmp_path / "sweep", jobs=1)
+    for planned in swept.runs:
+        run = swept.open(planned)
+        alone = simfl.run(run.scenario, out=tmp_path)
+        assert run.manifest.digest == alone.manifest.digest, planned.label
