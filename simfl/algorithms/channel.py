@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from simfl.algorithms.personal import PersonalParts
 from simfl.algorithms.steps import Terms
 from simfl.compression.base import AbstractScheme, CompressionPlan
 from simfl.compression.schemes import UPLINKS
@@ -37,6 +38,45 @@ class Channel:
         Also returns what to call if the message is refused.
         """
         return model, refused
+
+    def of_clients(self, models: Sequence[Model]) -> Sequence[Model]:
+        """Return the clients' own models, of those of the algorithm."""
+        return models
+
+
+class PersonalChannel(Channel):
+    """Messages with the shared parts of models.
+
+    Args:
+        tape: records what becomes of models.
+        parts: which are shared, and which are personal.
+        clients: how many there are.
+        model: which all have at first.
+        message_bytes: of a message.
+    """
+
+    def __init__(self, tape: Tape, parts: PersonalParts, clients: int, model: Model, message_bytes: int) -> None:
+        super().__init__(message_bytes, message_bytes)
+        self._tape, self._parts = tape, parts
+        #: A model of each client whose personal part is the client's.
+        self.own = [model] * clients
+
+    def up(self, client: int, terms: Terms) -> Model | None:
+        """Return the change that the server gets; the client keeps the rest of it."""
+        change = self._tape.combine(*terms)
+        self.own[client] = self._parts.grown(self._tape, self.own[client], change)
+        return self._parts.shared(self._tape, change)
+
+    def down(
+        self, client: int, model: Model, refused: Callable[[], None] = _nothing
+    ) -> tuple[Model, Callable[[], None]]:
+        """Return the model with the client's personal part."""
+        return self._parts.joined(self._tape, model, self.own[client]), refused
+
+    def of_clients(self, models: Sequence[Model]) -> Sequence[Model]:
+        """Return each client's model: the server's with the client's personal part."""
+        (model,) = models
+        return [self._parts.joined(self._tape, model, own) for own in self.own]
 
 
 class CompressedChannel(Channel):

@@ -6,6 +6,7 @@ know what else happens to models on their way:
 - `Mixing`: the mean of models, and of the states of optimizers if these travel; `LeadingMixing` and `CommonMixing` make
   it in another order, or once a round;
 - `CompressedMixing`: compressed messages, by a scheme of gossip that remembers what neighbors know;
+- `PersonalMixing`: one of these in the shared part of models, where each client keeps a part for itself;
 - `RuledMixing`: what a robust rule makes of the models, after attackers have replaced theirs.
 """
 
@@ -18,6 +19,7 @@ from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.aggregation import Aggregation, Message, Weighted
 from simfl.algorithms.base import Algorithm
+from simfl.algorithms.personal import PersonalParts
 from simfl.algorithms.steps import State
 from simfl.compiled import Integer, Number
 from simfl.compression.base import AbstractScheme
@@ -157,6 +159,20 @@ class RuledMixing(Mixing):
         return self.aggregation(me, sorted(mail), own)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PersonalMixing(Mixing):
+    """Another mixing, in the shared part of models."""
+
+    def __init__(self, owner: Algorithm, means: Mixing, parts: PersonalParts) -> None:
+        super().__init__(owner)
+        self._means, self._parts = means, parts
+
+    def mix(self, me: Integer, round_num: Integer, own: Weighted, heard: list[Heard]) -> Model:
+        """Return the client's model after the messages of a round, with its personal part."""
+        mixed = self._means.mix(me, round_num, own, heard)
+        return self._parts.joined(self.tape, mixed, own.model)
+
+
 def mixing_of(owner: Algorithm, models: Sequence[Model], plain: type[Mixing]) -> Mixing:
     """Return what the plan of training asks for.
 
@@ -170,4 +186,5 @@ def mixing_of(owner: Algorithm, models: Sequence[Model], plain: type[Mixing]) ->
         return CompressedMixing(owner, SCHEMES[plan.scheme](owner.tape, plan, dict(enumerate(models))))
     if aggregation is not None:
         return RuledMixing(owner, aggregation)
-    return plain(owner)
+    personal = owner.training.personal
+    return plain(owner) if personal is None else PersonalMixing(owner, plain(owner), personal)

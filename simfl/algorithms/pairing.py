@@ -7,6 +7,7 @@ algorithm does not know what else happens to models on their way:
 - `Pairing`: the mean of models;
 - `StatefulPairing`: also that of the states of optimizers, which travel with the models;
 - `CompressedPairing`: compressed messages, with what each side remembers, and what a refusal takes back;
+- `PersonalPairing`: the mean of the shared parts, where each client keeps a part for itself;
 - `RuledPairing`: what a robust rule makes of the models, after attackers have replaced theirs.
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.aggregation import Aggregation, Message, Weighted
+from simfl.algorithms.personal import PersonalParts
 from simfl.algorithms.staleness import OwnUpdates
 from simfl.algorithms.steps import State
 from simfl.compiled import Integer, Number
@@ -185,6 +187,34 @@ class RuledPairing(Pairing):
         return self.aggregation(me, [Message(peer, sent, 0.5)], Weighted(mine, 0.5), known)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PersonalPairing(Pairing):
+    """The mean of the shared parts of two models."""
+
+    def __init__(self, owner: OwnUpdates, parts: PersonalParts) -> None:
+        super().__init__(owner)
+        self._parts = parts
+
+    def meet(self, starter: Integer, peer: Integer, shown: Shown, other: Shown, crossing: bool) -> None:
+        """Let the peer average; the starter will `settle` when it gets the answer."""
+        change = self._parts.shared(self.tape, self.tape.combine((self.half, shown[1]), (-self.half, other[1])))
+        self.owner.move(peer, 1.0, change)
+        self.in_flight[starter] = change
+
+    def average(self, one: Integer, other: Integer) -> None:
+        """Replace both shared parts by their mean."""
+        model, mine, theirs = self.owner.model, self.owner.model[one], self.owner.model[other]
+        mean = self.tape.combine((0.5, mine), (0.5, theirs))
+        model[one] = self._parts.joined(self.tape, mean, mine)
+        model[other] = self._parts.joined(self.tape, mean, theirs)
+
+    def merge(self, me: Integer, source: Integer, share: Number, shown: Shown) -> None:
+        """Replace a share of the client's shared part by the one in a message."""
+        before = self.owner.model[me]
+        super().merge(me, source, share, shown)
+        self.owner.model[me] = self._parts.joined(self.tape, self.owner.model[me], before)
+
+
 def pairing_of(owner: OwnUpdates) -> Pairing:
     """Return what the plan of training asks for."""
     aggregation, plan = owner.aggregator(), owner.training.compression
@@ -192,4 +222,6 @@ def pairing_of(owner: OwnUpdates) -> Pairing:
         return CompressedPairing(owner, plan)
     if aggregation is not None:
         return RuledPairing(owner, aggregation)
+    if (personal := owner.training.personal) is not None:
+        return PersonalPairing(owner, personal)
     return StatefulPairing(owner) if owner.descent.averages else Pairing(owner)

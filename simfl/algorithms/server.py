@@ -22,7 +22,7 @@ from mypy_extensions import mypyc_attr
 
 from simfl.algorithms.admission import Admission, Participation
 from simfl.algorithms.base import Algorithm, OnUpdate
-from simfl.algorithms.channel import Channel, CompressedChannel
+from simfl.algorithms.channel import Channel, CompressedChannel, PersonalChannel
 from simfl.algorithms.cohorts import Cohorts
 from simfl.algorithms.gathering import Gathering
 from simfl.algorithms.optimizers import Optimizer, ServerOptimizer
@@ -99,6 +99,13 @@ class ServerAlgorithm(Algorithm):
             clients = range(self.num_clients)
             self.channel = CompressedChannel(self.tape, compression, clients, self.server_model, *sizes)
             self.combines += 1.0
+        if training.personal is not None:
+            size = training.message_bytes
+            self.channel = PersonalChannel(self.tape, training.personal, self.num_clients, self.server_model, size)
+
+    def client_models(self) -> Sequence[Model]:
+        """Return the models of clients: that of the server, with their personal parts."""
+        return self.channel.of_clients(self.models())
 
     def models(self) -> Sequence[Model]:
         """Return the one model of the server."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.algorithms.aggregation import Hostility
+from simfl.algorithms.personal import PersonalParts
 from simfl.compiled import Number
 from simfl.compression.base import CompressionPlan
 from simfl.each import number
@@ -91,6 +92,7 @@ class Training:
         streams: of learning, from which the sizes of Poisson batches are drawn; None: those of the world.
         secure_sum: the protocol by which a server learns sums of updates only; None if it sees the updates.
         selector: chooses the clients that take part; None: all have equal chances.
+        personal: the parts of models that clients share, and those that they keep; None: all are shared.
     """
 
     initial: NDArray[np.float32]
@@ -116,6 +118,7 @@ class Training:
     streams: Streams | None = None
     secure_sum: SumProtocol | None = None
     selector: AbstractSelector | None = None
+    personal: PersonalParts | None = None
 
     @property
     def batch_sizes(self) -> list[int]:
@@ -151,10 +154,11 @@ class Training:
 
     @property
     def model_bytes(self) -> int:
-        """Bytes of a model in a message, with the optimizer's state if it is sent too."""
+        """Bytes of a model's shared parts in a message, with an optimizer's state if sent."""
         optimizer = self.optimizer
         rows = optimizer.rows if optimizer is not None and optimizer.travels else 0
-        return 4 * len(self.initial) * (1 + rows)
+        size = len(self.initial) if self.personal is None else self.personal.shared_size
+        return 4 * size * (1 + rows)
 
     @property
     def message_bytes(self) -> int:

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from simfl.algorithms import Algorithm, Training
 from simfl.assembly.compression import compression_of
 from simfl.assembly.costs import meter_of
-from simfl.assembly.data import augmentation_of, load_data, model_of, share_out, start_of
+from simfl.assembly.data import augmentation_of, load_data, model_of, own_tests, share_out, start_of
 from simfl.assembly.graphs import graphs_of
 from simfl.assembly.kinds import check_options, find_algorithm, find_kind
 from simfl.assembly.known import is_known, uneven_weights
 from simfl.assembly.optimizers import optimizers_of
 from simfl.assembly.own import opened
+from simfl.assembly.personal import mask_of, personal_of
 from simfl.assembly.privacy import privacy_warnings, protect, qualified
 from simfl.assembly.robust import (
     attackers_of,
@@ -52,7 +53,18 @@ from simfl.scenario.control import OF_KNOWN_OPTIMA, OF_REGRESSIONS
 from simfl.scenario.fields import LONGEST_S
 from simfl.streams import Streams
 from simfl.tape import LearningProblem, Tape
-from simfl.tape.problem import Batches, ClientData, Clipping, Drawing, Keys, Measured, Noise, Tasks
+from simfl.tape.problem import (
+    Batches,
+    ClientData,
+    Clipping,
+    Drawing,
+    Keys,
+    LocalSteps,
+    Measured,
+    Noise,
+    OwnTests,
+    Tasks,
+)
 from simfl.tape.tuning import tuned_interpreter
 from simfl.threads import one_thread
 from simfl.world import World
@@ -106,6 +118,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     kind, algorithm = find_kind(scenario), find_algorithm(scenario.algorithm.kind)
     dataset = load_data(scenario, streams, own.data)
     partition = share_out(scenario, dataset, streams)
+    tests = own_tests(scenario, dataset, partition, streams)
     model = model_of(scenario, dataset, own.model)
     dataset = of_honest_clients(
         scenario, streams, with_flipped_labels(scenario, streams, dataset, partition), partition
@@ -117,8 +130,9 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
         dataset, partition, model = adapt(dataset, partition, model)
     (topology, changing), underlay = graphs_of(scenario, streams), underlay_of(scenario, streams)
     setup = Setup(
-        scenario, kind, algorithm, streams, dataset, partition, model, topology, underlay, start, changing, own
+        scenario, kind, algorithm, streams, dataset, partition, model, topology, underlay, start, changing, own, tests
     )
+    setup.personal = personal_of(setup)
     _check(setup)
     setup.protection = qualified(kind.protection(setup) or protect(setup), setup)
     if setup.ledger is not None:
@@ -240,7 +254,7 @@ def _check_measures(setup: Setup) -> None:
             raise ScenarioError(f"evaluate.metrics: expected {what} with model '{model.kind}' for {name!r}, found none")
     privacy = setup.scenario.privacy
     adapted = privacy is not None and privacy.adaptive is not None
-    named = (*model.metric_names, *setup.of_validation, *metrics, *(SPENT if meter_of(setup) else ()))
+    named = (*setup.columns, *metrics, *(SPENT if meter_of(setup) else ()))
     further = further_metrics(bool(setup.scenario.evaluate.gradients), named, adapted)
     columns = [name for name in (*SCHEMAS["metrics"].names, *further.names) if name not in WALL_CLOCK_COLUMNS]
     if stop.metric is not None and stop.metric not in columns:
@@ -249,7 +263,8 @@ def _check_measures(setup: Setup) -> None:
             f"{nearest(stop.metric, columns)}"
         )
     of_training = (*OF_KNOWN_OPTIMA, "worst_decile")
-    tested = {"test_loss", "test_accuracy", *model.metric_names, *(name for name in metrics if name not in of_training)}
+    tested = {"test_loss", "test_accuracy", *setup.of_clients, *model.metric_names}
+    tested |= {name for name in metrics if name not in of_training}
     if setup.of_validation and stop.metric in tested:
         raise ScenarioError(
             f"stop.metric: expected a column that is not of the test set, since data.validation decides, found "
@@ -281,6 +296,11 @@ def _problem(setup: Setup) -> LearningProblem:
     indices, offsets = np.asarray(partition.indices, dtype=np.int32), np.asarray(partition.offsets, dtype=np.int64)
     form = correlation.form if correlation else None
     own_norms = setup.scenario.algorithm.uses.gradient == "own_norm"
+    of_kind, personal = setup.kind.problem(setup), setup.scenario.personal
+    if setup.personal is not None and personal is not None and personal.steps is not None:
+        mask = mask_of(setup.personal)
+        rounds = dataclasses.replace(of_kind["rounds"], personal=mask, personal_steps=personal.steps)
+        of_kind = {**of_kind, "rounds": rounds}
     return LearningProblem(
         model=setup.moved,
         data=ClientData(*arrays, indices, offsets, dataset.scaling),
@@ -295,14 +315,34 @@ def _problem(setup: Setup) -> LearningProblem:
             dataset.suboptimality if known else None,
             np.sort(order) if hostile else None,
             () if dataset.validation is None else (dataset.validation,),
+            _own_tests(setup, honest),
         ),
         clipping=Clipping(protection.clipping_norm, protection.clip, own_norms),
         noise=Noise(protection.sampler, setup.noisy, form) if max(protection.scales) > 0.0 else None,
         correlation=correlation,
         tasks=Tasks(setup.tasks, setup.model) if setup.tasks > 1 else None,
         augment=augmentation_of(setup.scenario, dataset),
-        **setup.kind.problem(setup),
+        **of_kind,
     )
+
+
+def _own_tests(setup: Setup, honest: NDArray[np.int64] | None) -> OwnTests | None:
+    """Return what evaluations measure on clients' own test examples."""
+    evaluate, tests = setup.scenario.evaluate, setup.tests
+    if tests is None:
+        return None
+    local = None
+    if evaluate.local_steps:
+        if setup.tasks > 1:
+            raise ScenarioError(
+                f"evaluate.local_steps: expected 0 with {setup.scenario.algorithm.kind!r}, whose model is several that "
+                f"are trained apart, found {evaluate.local_steps}"
+            )
+        step_size = evaluate.local_step_size or setup.kind.step_size(setup).simplified()
+        size = float(step_size(0, 0, 0.0) if callable(step_size) else step_size)
+        trained = None if setup.personal is None or evaluate.local_parts == "all" else mask_of(setup.personal)
+        local = LocalSteps(evaluate.local_steps, size, setup.learning.key("own-steps"), trained)
+    return OwnTests(tests.indices, tests.offsets, honest, local)
 
 
 def _training(setup: Setup) -> Training:
@@ -328,6 +368,7 @@ def _training(setup: Setup) -> Training:
         hostility=hostility_of(setup),
         cohorts=protection.cohorts,
         streams=setup.learning,
+        personal=setup.personal,
         secure_sum=secure_sum_of(setup),
         selector=selector_of(setup.scenario),
         planned_updates=kind.planned_updates(sizes) * len(sizes) if stop.updates or stop.epochs else math.inf,
@@ -379,6 +420,14 @@ def _warnings(setup: Setup) -> Iterator[str]:
         yield (
             f"topology.path: {path}: of a graph only nodes and links are read, and their latency, bandwidth and "
             f"loss, not {' and '.join(unread)}; links and clients.speed say how fast they are"
+        )
+    if setup.tests is not None and (without := int((setup.tests.sizes == 0).sum())):
+        clients = f"{without} of {len(setup.sizes)} clients"
+        yield f"evaluate.clients: own: {clients} have no test example, and count in no mean"
+    if setup.ledger is not None and setup.scenario.evaluate.local_steps:
+        yield (
+            "evaluate.local_steps: each client trains without noise for its own test; nothing of it is sent, and no "
+            "epsilon covers the measured accuracy"
         )
     ledger = setup.ledger
     if ledger is not None and not ledger.counts_holders and setup.scenario.data.partition.kind == "resample":

@@ -16,6 +16,7 @@ from simfl.assembly.own import own_model_of
 from simfl.assembly.setup import Start
 from simfl.data import DATASETS, Dataset, Partition, changed, load_dataset, partition
 from simfl.data.arrays import from_object
+from simfl.data.partitions import in_the_same_mix, of_owners
 from simfl.data.transforms import OPTIONS
 from simfl.errors import DataError, ScenarioError
 from simfl.models import MODELS, AbstractModel, build_model, model_options
@@ -155,7 +156,7 @@ def augmentation_of(scenario: Scenario, dataset: Dataset) -> Any:
 def digest_of_data(dataset: Dataset) -> str:
     """Return the SHA-256 of a data set's content."""
     arrays = *dataset.arrays, *dataset.scaling.arrays
-    owners = () if dataset.groups is None else (dataset.groups.astype(str),)
+    owners = [part.astype(str) for part in (dataset.groups, dataset.test_groups) if part is not None]
     digest = hashlib.sha256()
     for array in (*arrays, *owners):
         digest.update(f"{array.shape};{array.dtype};".encode())
@@ -220,6 +221,32 @@ def share_out(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partiti
         return partition(kind, dataset.train_y, scenario.clients.count, generator, **options)
     except ValueError as error:
         raise ScenarioError(f"data.partition: {error}") from error
+
+
+def own_tests(scenario: Scenario, dataset: Dataset, partition: Partition, streams: Streams) -> Partition | None:
+    """Return the test examples of each client; None if no evaluation looks at them.
+
+    Clients that are owners have those of their owner. By any other partition, test examples are dealt so that a client
+    has its mix of labels.
+
+    Raises:
+        ScenarioError: clients are owners, and no owner of a test example is known, or is a client.
+    """
+    if scenario.evaluate.clients != "own":
+        return None
+    kind = scenario.data.partition.kind
+    if kind not in ("by_column", "natural") or dataset.groups is None:
+        return in_the_same_mix(partition, dataset.train_y, dataset.test_y, streams.generator("own-tests"))
+    found = f"none of {dataset.name}"
+    if dataset.test_groups is not None:
+        tests = of_owners(partition, dataset.groups, dataset.test_groups)
+        if len(tests.indices):
+            return tests
+        found = f"only owners that are not clients, such as {dataset.test_groups[0]}"
+    raise ScenarioError(
+        f"evaluate.clients: own needs the owner of each test example, beside data.partition.kind: {kind}, found "
+        f"{found}; name them, leave the test part out, so that it is drawn, or use evaluate.clients: true"
+    )
 
 
 def start_file(init: Init) -> Path:

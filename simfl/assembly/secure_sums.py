@@ -18,7 +18,7 @@ def secure_sum_of(setup: Setup) -> SumProtocol | None:
     threshold = secure.threshold_of(algorithm.members(setup.scenario.clients.count))
     common: dict[str, Any] = {
         "threshold": threshold,
-        "size": setup.dimension,
+        "size": setup.dimension if setup.personal is None else setup.personal.shared_size,
         "bits": secure.bits,
         "key_bytes": secure.key_bytes,
         "share_bytes": secure.share_bytes,

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.algorithms import Algorithm, Training
+from simfl.algorithms.personal import PersonalParts
 from simfl.assembly.devices import Device, capacities_of, devices_of
 from simfl.assembly.links import links_of
 from simfl.data import Dataset, Partition
@@ -28,7 +29,7 @@ from simfl.privacy.cohorts import CohortPlan
 from simfl.privacy.correlated import Correlation
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
-from simfl.records.tables import VALIDATION
+from simfl.records.tables import OWN, VALIDATION
 from simfl.scenario import Scenario
 from simfl.scenario.algorithms import AlgorithmConfig
 from simfl.scenario.schedules import Schedule
@@ -107,10 +108,11 @@ class Setup:
     From `protection` on, attributes are set in this order; each may depend on those before it.
 
     Attributes:
-        partition: the examples of each client.
+        partition: the examples of each client; `tests` its test examples, if `evaluate.clients` is own.
         model: is evaluated; `moved` is trained.
         changing: the graph at each time, if it changes; `topology` then has the links that are known beforehand.
         start: the initial model, if it is not random.
+        personal: the parts of the model that stay at clients, if there are any.
         problem: for the executor.
         training: the plain values of local training.
         options: further arguments of the algorithm.
@@ -129,6 +131,8 @@ class Setup:
     start: Start | None = None
     changing: Changing | None = None
     own: Own = NOTHING_OWN
+    tests: Partition | None = None
+    personal: PersonalParts | None = None
     protection: Protection = field(init=False)
     problem: LearningProblem = field(init=False)
     training: Training = field(init=False)
@@ -172,6 +176,16 @@ class Setup:
         """The columns of metrics that the validation part has; none without one."""
         own = tuple(f"validation_{name}" for name in self.model.metric_names)
         return () if self.dataset.validation is None else (*VALIDATION, *own)
+
+    @property
+    def of_clients(self) -> tuple[str, ...]:
+        """The columns of metrics that clients' own test examples have; none without."""
+        return () if self.tests is None else OWN
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of metrics that model, validation part and own test examples have."""
+        return *self.model.metric_names, *self.of_validation, *self.of_clients
 
     @property
     def tasks(self) -> int:

@@ -1,7 +1,8 @@
 """Data sets from Python objects.
 
-- Arrays: `(x, y, x_test, y_test)`, optionally with the owners of the training examples as a fifth, or `(x, y)`, of
-  which a share is set aside; or a mapping, a dataclass or a named tuple with these names.
+- Arrays: `(x, y, x_test, y_test)`, optionally with the owners of the training examples as a fifth and of the test
+  examples as a sixth, or `(x, y)`, of which a share is set aside; or a mapping, a dataclass or a named tuple with these
+  names.
 - A table: a pandas frame (or Polars, or Arrow: anything with `to_pandas`), or one for training and one for testing.
 - A Hugging Face `Dataset`, or a `DatasetDict` with `train` and optionally `test`: columns of numbers and words are a
   table, columns of images or lists are arrays.
@@ -26,7 +27,7 @@ from simfl.data.tokens import sequences
 from simfl.errors import DataError, nearest
 from simfl.streams import Streams
 
-NAMES = ("x", "y", "x_test", "y_test", "owner")
+NAMES = ("x", "y", "x_test", "y_test", "owner", "owner_test")
 TESTS = ("test", "validation")
 """Names of the test part, best first."""
 _EXPECTED = (
@@ -71,7 +72,7 @@ def from_object(
         parts = _arrays_of(train, where, target, owner)
         if test is not None:
             test_parts = _arrays_of(test, where, target, owner if owner in (_columns(test) or ()) else None)
-            parts |= {"x_test": test_parts["x"], "y_test": test_parts["y"]}
+            parts |= {f"{key}_test": value for key, value in test_parts.items()}
     elif target is not None or owner is not None:
         raise DataError(f"{where}: data.target and data.owner name columns of a table, found arrays; leave them out")
     return _from_arrays(parts, where, name, streams, regression, test_fraction, scale, tokens)
@@ -88,7 +89,7 @@ def _parts(given: Any, where: str) -> dict[str, Any] | None:
     elif isinstance(given, tuple) and hasattr(given, "_fields"):
         parts = dict(zip(given._fields, given, strict=True))
     elif isinstance(given, tuple | list) and not any(_columns(part) is not None for part in given):
-        if len(given) not in (2, 4, 5):
+        if len(given) not in (2, 4, 5, 6):
             raise DataError(
                 f"{where}: expected (x, y), (x, y, x_test, y_test) or these with owner, found {len(given)} values"
             )
@@ -126,13 +127,17 @@ def _from_arrays(
                 )
     if regression is not None and y.ndim > 1:
         raise DataError(f"{where}: y: expected one label per example, [n], found shape {y.shape}")
-    groups = None
-    if "owner" in parts:
-        groups = _array(parts["owner"], where, "owner")
-        if groups.shape != (len(x),):
-            raise DataError(f"{where}: owner: expected one for each of {len(x)} examples, found shape {groups.shape}")
+    owners = {}
+    for key, field, part in (("owner", "groups", x), ("owner_test", "test_groups", () if test is None else test[0])):
+        if key not in parts:
+            continue
+        owners[field] = groups = _array(parts[key], where, key)
+        if groups.shape != (len(part),):
+            raise DataError(
+                f"{where}: {key}: expected one for each of {len(part)} examples, found shape {groups.shape}"
+            )
         if groups.dtype.kind not in "biuUS":
-            raise DataError(f"{where}: owner: expected numbers or words, found {groups.dtype}; name each owner")
+            raise DataError(f"{where}: {key}: expected numbers or words, found {groups.dtype}; name each owner")
     if tokens:
         together = [x, y] if test is None else [x, y, *test]
         if any(part.dtype.kind not in "iu" or part.min() < 0 for part in together):
@@ -140,7 +145,7 @@ def _from_arrays(
         count = 1 + max(int(part.max()) for part in together)
         train = (x, y.astype(np.int32))
         rest = None if test is None else (test[0].astype(x.dtype), test[1].astype(np.int32))
-        return sequences(name, train, rest, streams, num_classes=count, test_fraction=test_fraction, groups=groups)
+        return sequences(name, train, rest, streams, num_classes=count, test_fraction=test_fraction, **owners)
     return assembled(
         name,
         f"{where}: y",
@@ -150,7 +155,7 @@ def _from_arrays(
         streams,
         regression=regression,
         test_fraction=test_fraction,
-        groups=groups,
+        **owners,
         image_shape=x.shape[1:] if x.ndim in (3, 4) else None,
         scaling=scaling_by(f"{where}: x", x, scale),
     )

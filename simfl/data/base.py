@@ -96,7 +96,7 @@ class Dataset:
         known: gradients and curvatures of such a problem, of all training examples.
         minimum_of: returns the minimum of the mean loss of some training examples of such a problem.
         labels: original names of the classes in order; None: their numbers.
-        groups: owner of each training example, [n] of any values, if known.
+        groups: owner of each training example, [n] of any values, if known; `test_groups` of each test example, [m].
         validation: x and y of the examples that decide in place of the test set; None without them.
         reader: makes features from tables or texts, if the set was read from one.
         files: the user's own files that it was read from.
@@ -120,6 +120,7 @@ class Dataset:
     curvature: FloatArray | None = None
     labels: tuple[float | str, ...] | None = None
     groups: npt.NDArray[Any] | None = None
+    test_groups: npt.NDArray[Any] | None = None
     validation: tuple[Stored, Labels] | None = None
     reader: Reader | None = None
     files: tuple[Path, ...] = ()
@@ -132,8 +133,9 @@ class Dataset:
         for part, x, y in (("train", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
             if len(x) != len(y):
                 raise ValueError(f"{self.name}: {part}: expected one label per example, found {len(x)} and {len(y)}")
-        if self.groups is not None and len(self.groups) != len(self.train_x):
-            raise ValueError(f"{self.name}: found {len(self.train_x)} examples and {len(self.groups)} groups")
+        for owners, x in ((self.groups, self.train_x), (self.test_groups, self.test_x)):
+            if owners is not None and len(owners) != len(x):
+                raise ValueError(f"{self.name}: found {len(x)} examples and {len(owners)} groups")
         if self.train_x.shape[1:] != self.test_x.shape[1:]:
             raise ValueError(f"{self.name}: examples are {self.train_x.shape[1:]}, tests {self.test_x.shape[1:]}")
         if self.train_x.dtype != self.test_x.dtype:
@@ -339,6 +341,7 @@ def assembled(
     regression: bool | None,
     test_fraction: float,
     groups: npt.NDArray[Any] | None = None,
+    test_groups: npt.NDArray[Any] | None = None,
     **fields: Any,
 ) -> Dataset:
     """Return a set of checked features x [n, ...] and raw labels y [n].
@@ -346,7 +349,7 @@ def assembled(
     `where` names the labels in messages. Without a test part, `streams` draw ("split") `test_fraction` of the examples.
     `regression` says whether labels are targets rather than classes; None decides by their type: floats and labels of
     several axes are targets, whole numbers >= 0 are classes with these numbers. `groups` [n] are the examples' owners,
-    `fields` further ones of `Dataset`.
+    `test_groups` those of a given test part, `fields` further ones of `Dataset`.
     """
     raw = [y] if test is None else [y, test[1]]
     stay = regression is None and all(part.dtype.kind in "biu" and part.size and part.min() >= 0 for part in raw)
@@ -367,10 +370,10 @@ def assembled(
         if x.dtype != test[0].dtype:
             kind = np.float32 if "f" in (x.dtype.kind, test[0].dtype.kind) else np.int32
             x, test = x.astype(kind), (test[0].astype(kind), test[1])
-        return Dataset(name, x, parts[0], test[0], parts[1], groups=groups, **fields)
+        return Dataset(name, x, parts[0], test[0], parts[1], groups=groups, test_groups=test_groups, **fields)
     train, rest = split(parts[0], test_fraction, streams.generator("split"), stratify=not regression)
-    groups = None if groups is None else groups[train]
-    return Dataset(name, x[train], parts[0][train], x[rest], parts[0][rest], groups=groups, **fields)
+    fields |= {} if groups is None else {"groups": groups[train], "test_groups": groups[rest]}
+    return Dataset(name, x[train], parts[0][train], x[rest], parts[0][rest], **fields)
 
 
 def targets(where: str | Path, y: npt.NDArray[Any]) -> Labels:

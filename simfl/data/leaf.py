@@ -45,6 +45,7 @@ def load_leaf(
         raise DataError(f"{folder}: expected numbers or texts in both parts, found one of each; {_REPLACE}")
     files = tuple(sorted(folder.glob("t*/*.json")))
     fields: dict[str, Any] = {"groups": np.asarray(parts[0][2]), "test_fraction": test_fraction, "files": files}
+    fields |= {"test_groups": np.asarray(parts[1][2])} if len(parts) > 1 else {}
     if not isinstance(parts[0][0][0], str):
         (x, y), *rest = (_numbers(folder, xs, ys) for xs, ys, _ in parts)
         if rest and x.shape[1:] != rest[0][0].shape[1:]:

@@ -1,6 +1,7 @@
 """NumPy archives with `x_train, y_train[, x_test, y_test]`, or `x, y`.
 
-Another array [n] may name the owner of each training example (`data.partition: {kind: by_column, column: user}`).
+Another array [n] may name the owner of each training example (`data.partition: {kind: by_column, column: user}`), and
+one with `_test` after its name those of test examples.
 Integers of up to 32 bits are stored as such, all else as float32; `scale` or `normalize` changes what they mean.
 """
 
@@ -37,28 +38,25 @@ def load_npz(
     The test part is in the archive, or in `test_path` as `x_test, y_test` or `x, y`. `scale` is the factor of integer
     features, such as 1/255; None: 1. See `Loader` for the other options.
     """
-    file, arrays = read_arrays(path, root, "data.path", _KEYS if group is None else (*_KEYS, group))
+    keys = _KEYS if group is None else (*_KEYS, group, f"{group}_test")
+    file, arrays = read_arrays(path, root, "data.path", keys)
     train_keys = ("x_train", "y_train") if "x_train" in arrays or "y_train" in arrays else ("x", "y")
     x, y = _pair(file, arrays, *train_keys)
-    groups = None
+    groups = test_groups = None
     if group is not None:
         if group not in arrays:
             raise DataError(f"{file}: missing key {group}, data.partition.column; add an array of {len(x)} values")
-        groups = arrays[group]
-        if groups.shape != (len(x),):
-            raise DataError(f"{file}: {group}: expected a value for each of {len(x)} examples, found {groups.shape}")
-        if groups.dtype.kind not in "biufUS":
-            raise DataError(f"{file}: {group}: expected numbers or words, found {groups.dtype}; name each owner")
-        if groups.dtype.kind == "f" and not np.isfinite(groups).all():
-            row = int(np.argmin(np.isfinite(groups)))
-            raise DataError(f"{file}: {group}: example {row}: expected an owner, found {groups[row]}; name it")
-    test, test_file = None, file
+        groups = _owners(file, arrays, group, len(x))
+    test, test_file, named = None, file, f"{group}_test"
     if test_path is not None:
-        test_file, test_arrays = read_arrays(test_path, root, "data.test_path")
+        test_file, test_arrays = read_arrays(test_path, root, "data.test_path", keys)
+        named = named if named in test_arrays else str(group)
         test_keys = ("x_test", "y_test") if "x_test" in test_arrays else ("x", "y")
         test = _pair(test_file, test_arrays, *test_keys)
     elif "x_test" in arrays or "y_test" in arrays:
-        test = _pair(file, arrays, "x_test", "y_test")
+        test, test_arrays = _pair(file, arrays, "x_test", "y_test"), arrays
+    if test is not None and named in test_arrays:
+        test_groups = _owners(test_file, test_arrays, named, len(test[0]))
     if test is not None and test[0].shape[1:] != x.shape[1:]:
         raise DataError(f"{test_file}: test examples have shape {test[0].shape[1:]}, training ones {x.shape[1:]}")
     return assembled(
@@ -71,10 +69,23 @@ def load_npz(
         regression=regression,
         test_fraction=test_fraction,
         groups=groups,
+        test_groups=test_groups,
         image_shape=x.shape[1:] if x.ndim >= 3 else None,
         scaling=scaling_by(file, x, scale),
         files=tuple(dict.fromkeys((file, test_file))),
     )
+
+
+def _owners(file: Path, arrays: dict[str, npt.NDArray[Any]], group: str, n: int) -> npt.NDArray[Any]:
+    groups = arrays[group]
+    if groups.shape != (n,):
+        raise DataError(f"{file}: {group}: expected a value for each of {n} examples, found {groups.shape}")
+    if groups.dtype.kind not in "biufUS":
+        raise DataError(f"{file}: {group}: expected numbers or words, found {groups.dtype}; name each owner")
+    if groups.dtype.kind == "f" and not np.isfinite(groups).all():
+        row = int(np.argmin(np.isfinite(groups)))
+        raise DataError(f"{file}: {group}: example {row}: expected an owner, found {groups[row]}; name it")
+    return groups
 
 
 def read_examples(path: str | Path, root: Path | None) -> tuple[Path, Stored, npt.NDArray[Any]]:

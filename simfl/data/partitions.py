@@ -117,6 +117,47 @@ def partition(
     return PARTITIONS[kind](y, _Request(num_clients, generator, sizes, exponent, values), **options)
 
 
+def of_owners(partition: Partition, groups: npt.NDArray[Any], test_groups: npt.NDArray[Any]) -> Partition:
+    """Return the test examples of each client's owner; those of other owners are unused.
+
+    `groups` [n] and `test_groups` [m] are the owners of training and test examples.
+    """
+    if groups.dtype.kind != test_groups.dtype.kind:
+        groups, test_groups = groups.astype(str), test_groups.astype(str)
+    values, first = np.unique(groups[partition.indices[partition.offsets[:-1]]], return_index=True)
+    place = np.minimum(np.searchsorted(values, test_groups), len(values) - 1)
+    held = np.flatnonzero(values[place] == test_groups)
+    return _gather(held, first[place[held]], partition.num_clients)
+
+
+def in_the_same_mix(
+    partition: Partition, y: npt.NDArray[Any], test_y: npt.NDArray[Any], generator: np.random.Generator
+) -> Partition:
+    """Deal test examples so that each client has its mix of labels, and its share.
+
+    A label's test examples are dealt in proportion to the numbers of training examples that clients have of it, up to
+    rounding, each to one client at most. Targets and sequences of labels count as one label. `y` are the labels of the
+    training examples, `test_y` [m] those of the test examples.
+    """
+    if y.ndim > 1 or y.dtype.kind not in "iu":
+        y, test_y = np.zeros(len(y), np.int64), np.zeros(len(test_y), np.int64)
+    num_clients = partition.num_clients
+    holder, held_y = np.repeat(np.arange(num_clients), partition.sizes), y[partition.indices]
+    examples: list[npt.NDArray[np.int64]] = []
+    owners: list[npt.NDArray[np.int64]] = []
+    for label in np.unique(test_y):
+        shares = np.cumsum(np.bincount(holder[held_y == label], minlength=num_clients))
+        members, start = generator.permutation(np.flatnonzero(test_y == label)), generator.random()
+        if not shares[-1]:
+            continue  # no client trains on it
+        ends = np.floor(shares / shares[-1] * len(members) + start).astype(np.int64)
+        owners.append(np.repeat(np.arange(num_clients), np.diff(ends, prepend=0)))
+        examples.append(members)
+    if not examples:
+        return Partition(np.zeros(0, np.int32), np.zeros(num_clients + 1, np.int64))
+    return _gather(np.concatenate(examples), np.concatenate(owners), num_clients)
+
+
 def apportion(total: int, weights: npt.NDArray[np.float64], minimum: int = 1) -> Counts:
     """Divide `total` in proportion to weights into integers, by largest remainders.
 

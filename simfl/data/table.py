@@ -187,7 +187,7 @@ def from_frame(
     features = table.drop(columns=[target, *apart], errors="ignore")
     columns = Columns.of(where, features, categories)
     x = columns.examples(where, features)
-    part = None
+    part = test_groups = None
     if test is not None:
         other, frame = test
         frame = _named(other, frame)
@@ -201,6 +201,7 @@ def from_frame(
                 f"{other}: expected the features {', '.join(columns.words)} in this order, found {', '.join(names)}"
             )
         part = columns.examples(other, frame), test_y
+        test_groups = _owners(other, frame, group) if group in frame.columns else None
     return assembled(
         name,
         f"{where}: {target}",
@@ -211,6 +212,7 @@ def from_frame(
         regression=regression,
         test_fraction=test_fraction,
         groups=groups,
+        test_groups=test_groups,
         reader=columns,
         files=tuple(path for path in (where, *(() if test is None else test[:1])) if isinstance(path, Path)),
     )

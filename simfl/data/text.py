@@ -102,19 +102,19 @@ def of_owners(
     if len(alphabet.letters) < 2:
         raise DataError(f"{where}: expected at least two different characters, found {len(alphabet.letters)}")
     parts: tuple[list[npt.NDArray[Any]], list[npt.NDArray[Any]]] = ([], [])
-    held: list[str] = []
+    held: tuple[list[str], list[str]] = ([], [])
     for owner, text in texts.items():
         tokens = alphabet.kept(alphabet.numbers(where, text))
         cut = len(tokens) - (0 if tests is not None else round(len(tokens) * test_fraction))
         windows = _windows(tokens[:cut], length, stride)
         if not len(windows):
             continue
-        parts[0].append(windows)
-        parts[1].append(_windows(tokens[cut:], length, stride))
-        held += [owner] * len(windows)
-    parts[1].extend(
-        _windows(alphabet.kept(alphabet.numbers(where, text)), length, stride) for text in (tests or {}).values()
-    )
+        for part, owners, some in zip(parts, held, (windows, _windows(tokens[cut:], length, stride)), strict=True):
+            part.append(some)
+            owners += [owner] * len(some)
+    for owner, text in (tests or {}).items():
+        parts[1].append(_windows(alphabet.kept(alphabet.numbers(where, text)), length, stride))
+        held[1].extend([owner] * len(parts[1][-1]))
     together = [np.concatenate([some for some in part if len(some)] or [np.zeros((0, 0))]) for part in parts]
     if not all(map(len, together)):
         longest = max(map(len, texts.values()), default=0)
@@ -123,7 +123,8 @@ def of_owners(
             f"characters of one owner; lower data.length, or choose other data.owners"
         )
     train, test = ((windows[:, :-1], windows[:, -1].astype(np.int32)) for windows in together)
-    fields |= {"test_fraction": test_fraction, "groups": np.asarray(held) if owned else None, **alphabet.fields}
+    fields |= {"groups": np.asarray(held[0]), "test_groups": np.asarray(held[1])} if owned else {}
+    fields |= {"test_fraction": test_fraction, **alphabet.fields}
     return sequences(name, train, test, streams, **fields)
 
 

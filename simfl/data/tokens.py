@@ -76,16 +76,20 @@ def sequences(
     num_classes: int,
     test_fraction: float,
     groups: npt.NDArray[Any] | None = None,
+    test_groups: npt.NDArray[Any] | None = None,
     **fields: Any,
 ) -> Dataset:
     """Return a set of sequences.
 
     Without a test part, `streams` draw ("split") `test_fraction` of the examples. `num_classes` counts the distinct
-    tokens, `groups` [n] are the owners of training examples, `fields` further ones of `Dataset`.
+    tokens, `groups` [n] are the owners of training examples and `test_groups` those of a given test part, `fields`
+    further ones of `Dataset`.
     """
     x, y = train
     if test is None:
         kept, rest = split(y, test_fraction, streams.generator("split"), stratify=True)
         x, y, test = x[kept], y[kept], (x[rest], y[rest])
-        groups = None if groups is None else groups[kept]
-    return Dataset(name, x, y, *test, num_classes=num_classes, groups=groups, tokens=True, **fields)
+        groups, test_groups = (None, None) if groups is None else (groups[kept], groups[rest])
+    return Dataset(
+        name, x, y, *test, num_classes=num_classes, groups=groups, test_groups=test_groups, tokens=True, **fields
+    )

@@ -123,6 +123,7 @@ def _renumbered(data: Dataset, groups: Sequence[Sequence[int]], labels: tuple[fl
         train_y=parts[0][train],
         test_x=data.test_x[test],
         test_y=parts[1][test],
+        test_groups=None if data.test_groups is None else data.test_groups[test],
         num_classes=len(groups),
         labels=labels,
     )

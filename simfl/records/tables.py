@@ -63,11 +63,17 @@ ADAPTED = _schema(clipping_norm=_REAL)
 VALIDATION = ("validation_loss", "validation_accuracy")
 """Additional columns of `metrics` with `data.validation`; each metric of the model has one with this prefix, too."""
 
+OWN = (
+    "own_accuracy", "own_accuracy_weighted", "own_accuracy_worst", "own_accuracy_seen", "own_accuracy_unseen",
+    "own_loss", "own_loss_worst",
+)  # fmt: skip
+"""Additional columns of `metrics` with `evaluate.clients: own`, see `simfl.tape.problem.OwnTests.summary`."""
+
 SPENT = ("energy_j", "money", "carbon_g")
 """Additional columns of `metrics` with `costs`: joules, currency, grams of CO2 equivalent so far."""
 
 TAKEN = (
-    *METRICS.names, *GRADIENTS.names, *VALIDATION, *SPENT,
+    *METRICS.names, *GRADIENTS.names, *VALIDATION, *OWN, *SPENT,
     "label", "runs", "diverged", "target", "reached", "evaluations", "baseline",
 )  # fmt: skip
 """Names that a user's metric cannot have, because tables or comparisons use them."""
@@ -80,7 +86,10 @@ def further_metrics(gradients: bool, names: Iterable[str], adapted: bool = False
 
 
 CLIENT_METRICS = _schema(time_s=_SECONDS, updates=_COUNT, client=_CLIENT, test_accuracy=_REAL, test_loss=_REAL)
-"""One row per client and evaluation of each client's own model (`evaluate.clients`)."""
+"""One row per client and evaluation of each client's own model (`evaluate.clients`).
+
+With `evaluate.clients: own`, each model is tested on the client's own test examples; NaN for a client without any.
+"""
 
 DISTANCE = _schema(consensus_distance=_REAL)
 """An additional column of `client_metrics`: the L2 distance of the client's model from the average model.

@@ -56,7 +56,7 @@ class Session:
         self.algorithm = build_algorithm(setup, self.world, self.tape, lambda row: None)
         needs_client_models = scenario.evaluate.clients or scenario.record.client_models
         with algorithm_in_one_line(setup):
-            self.has_client_models = (
+            self.has_client_models = bool(
                 needs_client_models and len(self.algorithm.client_models()) >= scenario.clients.count
             )
             chains = self.algorithm.chains
@@ -121,10 +121,11 @@ class Context:
         if replayed is not None:
             self.journal.replay(replayed)
         has_client_models = self.session.has_client_models
-        self.each_client = scenario.evaluate.clients and has_client_models
+        own = scenario.evaluate.clients == "own"
+        self.each_client = own or (bool(scenario.evaluate.clients) and has_client_models)
         self.keeps_each = scenario.record.client_models and has_client_models
         for key, is_set, missing in (
-            ("evaluate.clients", scenario.evaluate.clients, "table client_metrics"),
+            ("evaluate.clients", scenario.evaluate.clients and not own, "table client_metrics"),
             ("record.client_models", scenario.record.client_models, "file client_models.npz"),
         ):
             if is_set and not has_client_models:

@@ -51,6 +51,8 @@ class Evaluations:
         self._goals = goals_of(context.setup.scenario.stop, bool(context.setup.of_validation))
         self._pending: deque[_Pending] = deque()
         self._last: tuple[float, int] | None = None
+        #: Which clients had taken part at each pending evaluation of own test examples.
+        self._seen: deque[NDArray[np.bool_]] = deque()
 
     def take(self) -> None:
         """Evaluate the current models; the numbers arrive later unless a goal needs them."""
@@ -59,6 +61,7 @@ class Evaluations:
         if self._last == (now, algorithm.updates):
             return
         self._last = (now, algorithm.updates)
+        each_model = algorithm.client_models() if context.each_client else None  # may record how they are made
         context.tape.flush()
         clipping = algorithm.clipping_norm
         adapted = clipping if isinstance(clipping, Model) else None
@@ -75,7 +78,9 @@ class Evaluations:
             "clipping_norm": norm if np.isfinite(norm) else np.nan,
         }
         rows, coefs = context.tape.forms(algorithm.evaluated())
-        each = context.each_client and context.tape.forms(algorithm.client_models())
+        each = False if each_model is None else context.tape.forms(each_model)
+        if context.setup.problem.measured.own is not None:
+            self._seen.append(np.asarray(algorithm.client_updates) > 0)
         future = context.journal.evaluate(rows, coefs, each, norm)
         self._pending.append((taken, future, self._look(adapted), self._counted()))
         # A goal needs the number now. Divergence is checked one evaluation later, always at the same one, so that the
@@ -105,6 +110,8 @@ class Evaluations:
         earlier = self._known_wall_times_s
         wall_s = earlier.popleft() if earlier else self._context.wall_s
         self._context.wall_times_s.append(wall_s)
+        if (own := self._context.setup.problem.measured.own) is not None:
+            taken |= own.summary(evaluation, self._seen.popleft())
         row = self._recorder.evaluated(taken, evaluation, wall_s)
         if counted is not None:
             self._recorder.aggregated(taken["time_s"], counted[0], counted[1].result())

@@ -68,7 +68,7 @@ class Recorder:
             names += ["releases"] + ["uses"] * ledger.by_passes + ["cohorts"] * ledger.counts_cohorts
             names += ["client_epsilon"] * (ledger.accounted and record.epsilon)
         measured = setup.problem.measured
-        named = (*setup.model.metric_names, *setup.of_validation, *measured.further, *(SPENT if self._meter else ()))
+        named = (*setup.columns, *measured.further, *(SPENT if self._meter else ()))
         adapted = self._plan is not None and self._plan.adaptive is not None
         columns = further_metrics(bool(measured.gradient_examples), named, adapted)
         of_clients = further_of_clients(self._further_of_clients())
@@ -320,11 +320,12 @@ class Recorder:
 def write_models(context: Context, folder: RunFolder) -> dict[str, str]:
     """Write the current model, and the clients' if wanted; return digests by name."""
     tape, algorithm, model = context.tape, context.algorithm, context.setup.model
+    each_model = algorithm.client_models() if context.keeps_each else ()  # may record how they are made
     tape.flush()
     mean = context.executor.mean(*tape.forms(algorithm.evaluated()))
     digests = {"model": write_parts(folder.models_path("model"), model.parts(mean))}
     if context.keeps_each:
         # Not through the journal: the world does not see these numbers.
-        each = context.executor.fetch(*tape.forms(algorithm.client_models())).reshape(-1, model.size)
+        each = context.executor.fetch(*tape.forms(each_model)).reshape(-1, model.size)
         digests["client_models"] = write_parts(folder.models_path("client_models"), model.parts(each))
     return digests

@@ -114,13 +114,42 @@ OF_KNOWN_OPTIMA = ("suboptimality", "distance")
 """The metrics of problems whose optimum is known; all others are of classes."""
 
 
+def _own_or_flag(value: object) -> object:
+    if value == "own" or isinstance(value, bool):
+        return value
+    raise invalid("true, false or own", show(value), "own: the test examples of the client itself")
+
+
+OwnOrFlag = Annotated[Flag | Literal["own"], BeforeValidator(_own_or_flag)]
+
+
 class Evaluate(Config):
     """When loss and accuracy are measured, and of which models."""
 
     every: Annotated[Every, Short("time", text=True)] = option(
         Every(epochs=1.0), "how often the average model is evaluated"
     )
-    clients: Flag = option(False, "evaluate each client's own model as well")
+    clients: OwnOrFlag = option(
+        False,
+        "evaluate each client's own model as well: true on the common test set, own on the client's own test examples. "
+        "Those are its owner's, or have its mix of labels; metrics then have own_accuracy and its kin",
+    )
+    local_steps: Index = option(
+        0,
+        "mini-batches of its own training examples on which each client trains the model before its own test, with "
+        "clients: own; what comes of it is measured and dropped. Not written where it is 0",
+        exclude_if=lambda value: not value,
+    )
+    local_step_size: Positive | None = option(
+        None,
+        "step size of `local_steps`; null: the algorithm's for its first update. Not written where it is null",
+        exclude_if=lambda value: value is None,
+    )
+    local_parts: Literal["all", "personal"] = option(
+        "all",
+        "what `local_steps` train: all of the model, or the parts that `personal` names. Not written where it is all",
+        exclude_if=lambda value: value == "all",
+    )
     gradients: Index = option(
         0,
         "measure the gradients of this number of training examples, the first ones without those that only attackers "
@@ -145,6 +174,13 @@ class Evaluate(Config):
             name = of_models[0]
             expected, advice = f"true with metric '{name}'", f"set it, or choose {name.removesuffix('_models')}"
             yield Problem(expected, show(self.clients), advice, ("clients",))
+        if "worst_decile_models" in of_models and self.clients == "own":
+            yield Problem("true with metric 'worst_decile_models'", "'own'", "own_accuracy_worst has it", ("clients",))
+        if self.local_steps and self.clients != "own":
+            yield Problem("own with local_steps", show(self.clients), "each client tests what it trained", ("clients",))
+        for name in ("local_step_size", "local_parts"):
+            if not self.local_steps and getattr(self, name) not in (None, "all"):
+                yield Problem("local_steps beside it", "none", "add local_steps: 5, or remove it", (name,))
 
 
 AutoOrCount = Annotated[

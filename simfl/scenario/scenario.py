@@ -27,6 +27,7 @@ from simfl.scenario.fields import DISCRIMINATORS, Config, Short, Within, kind_of
 from simfl.scenario.links import Links, Server
 from simfl.scenario.models import Model, ModelConfig
 from simfl.scenario.overrides import Override, apply_override, path_of
+from simfl.scenario.personal import Personal
 from simfl.scenario.problems import InvalidValueError, Path, Problem, invalid, show
 from simfl.scenario.regions import Regions
 from simfl.scenario.robust import Aggregation, Attackers
@@ -95,6 +96,11 @@ class Scenario(Config):
     attackers: Attackers | None = option(None, "hostile clients, and what they send; null: none")
     privacy: Privacy | None = option(None, "noise on what clients release; null: no noise and no account")
     compression: Compression | None = option(None, "how messages are compressed; null: they are not")
+    personal: Personal | None = option(
+        None,
+        "parts of the model that stay at each client; null: none. Not written where it is null",
+        exclude_if=lambda value: value is None,
+    )
     stop: Stop = option(Stop(epochs=20.0), "when the run ends; 20 epochs by default")
     evaluate: Evaluate = option(Evaluate(every=Every(epochs=1.0)), "when loss and accuracy are measured")
     execution: Execution = option(Execution(), "how the recorded operations are executed")

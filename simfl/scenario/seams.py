@@ -33,6 +33,7 @@ class Sum(NamedTuple):
         secure: the protocols by which a server may learn it.
         why: why no rule suits it.
         why_no_noise: why no noise does; empty for what its server does, or that there is none.
+        parts: whether it may be of a part of each message, while clients keep the rest.
     """
 
     rules: frozenset[str] = frozenset()
@@ -41,6 +42,7 @@ class Sum(NamedTuple):
     secure: tuple[str, ...] = ()
     why: str = ""
     why_no_noise: str = ""
+    parts: bool = False
 
 
 _SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
@@ -72,13 +74,13 @@ CHANNELS: dict[str, Channel] = {
 }
 
 SUMS: dict[str, Sum] = {
-    "rounds": Sum(_MANY, _MANY, True, ("bonawitz", "secagg_plus", "lightsecagg")),
-    "buffer": Sum(_MANY, _MANY, True, ("lightsecagg",)),
+    "rounds": Sum(_MANY, _MANY, True, ("bonawitz", "secagg_plus", "lightsecagg"), parts=True),
+    "buffer": Sum(_MANY, _MANY, True, ("lightsecagg",), parts=True),
     "models": Sum(_OWN, _MANY, True),
     "steps": Sum(noise=True, why=_SINGLE),
     "gathered": Sum(_MANY, _MANY),
-    "neighbors": Sum(_MANY | _OWN, _MANY | _OWN),
-    "pair": Sum(_OWN, _OWN),
+    "neighbors": Sum(_MANY | _OWN, _MANY | _OWN, parts=True),
+    "pair": Sum(_OWN, _OWN, parts=True),
     "personal": Sum(_MANY, _MANY, why_no_noise="its personal models are trained without noise; use fedavg"),
     "adaptive": Sum(_MANY, _MANY, True),
     "single": Sum(why=_SINGLE, why_no_noise=_GRADIENTS),
@@ -86,7 +88,9 @@ SUMS: dict[str, Sum] = {
     "gradients": Sum(_MANY, _MANY, why_no_noise=_GRADIENTS),
     "table": Sum(why="its steps share a table: what one leaves out is in the next", why_no_noise=_GRADIENTS),
     "corrected": Sum(why="its server's sum has parts of earlier updates, which a rule would have left out"),
-    "by_steps": Sum(why="how far it steps follows from the steps that clients state, which no rule compares"),
+    "by_steps": Sum(
+        parts=True, why="how far it steps follows from the steps that clients state, which no rule compares"
+    ),
     "tiers": Sum(_MANY, _MANY),
     "fragments": Sum(why="a rule compares whole models, of which its messages are fragments"),
     "interrupted": Sum(why="its updates are of different numbers of steps, of which a rule would drop the longest"),

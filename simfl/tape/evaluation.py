@@ -14,6 +14,7 @@ from simfl.data.base import AS_IS, Scaling
 from simfl.models import AbstractModel
 from simfl.tape import kernels
 from simfl.tape.inputs import Inputs, inputs_of
+from simfl.tape.layout import padded_size
 
 #: Examples evaluated at a time.
 CHUNK_EXAMPLES = 500
@@ -42,11 +43,13 @@ class Evaluator:
         self.scaling = scaling
         self.chunk = CHUNK_IMAGES if model.convolutional else CHUNK_EXAMPLES
 
-    def examples(self, x: NDArray[Any], y: NDArray[Any], chunk: int | None = None) -> Examples:
-        """Put a set onto the device, filled up to whole chunks."""
+    def examples(
+        self, x: NDArray[Any], y: NDArray[Any], chunk: int | None = None, total: int | None = None
+    ) -> Examples:
+        """Put a set onto the device, filled up to whole chunks, or to `total` examples."""
         count = max(len(x), 1)
         chunk = min(chunk or self.chunk, count)
-        total = -(-count // chunk) * chunk
+        total = total or -(-count // chunk) * chunk
         take = np.minimum(np.arange(total), max(len(x) - 1, 0))
         weight = (np.arange(total) < len(x)).astype(np.float32)
         inputs = inputs_of(x[take], self.scaling, self.model)
@@ -56,9 +59,14 @@ class Evaluator:
     def measure(self, params: Params, examples: Examples) -> tuple[float, float, dict[str, float]]:
         """Return the mean loss with the penalty, the accuracy, and the model's metrics."""
         x, y, weight = examples
-        program = kernels.evaluation_program(weight.shape, self.model, min(self.chunk, len(weight)))
+        program = kernels.evaluation_program(weight.shape, self.model, self._chunk_of(len(weight)))
         loss, correct, metrics = program(params, x, y, weight)
         return float(loss), float(correct), {name: float(metrics[name]) for name in self.model.metric_names}
+
+    def _chunk_of(self, count: int) -> int:
+        """Return how many of some padded examples are measured at a time."""
+        chunk = min(self.chunk, count)
+        return chunk if count % chunk == 0 else padded_size(chunk + 1) // 2  # a power of two
 
     def validated(self, params: Params, parts: Sequence[Examples]) -> dict[str, float]:
         """Return what `measure` does of the validation part, if there is one, by column."""

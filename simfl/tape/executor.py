@@ -27,6 +27,7 @@ from simfl.models.lazy import check_settings, has_devices, start_jax
 from simfl.tape import kernels, layout, measures
 from simfl.tape.evaluation import Evaluator
 from simfl.tape.inputs import Integers
+from simfl.tape.own_tests import OwnMeasures
 from simfl.tape.packing import Bank, Steps, pack
 from simfl.tape.problem import LearningProblem
 from simfl.tape.recording import Decide, Window
@@ -292,6 +293,8 @@ class Executor:
         self._test = self._evaluator.examples(examples.test_x, examples.test_y)
         self._validation = [self._evaluator.examples(*part) for part in problem.measured.validation]
         self._train = self._evaluator.examples(examples.train_x[chosen], examples.train_y[chosen])
+        own = problem.measured.own
+        self._own = None if own is None else OwnMeasures(self._evaluator, problem, own)
         self._settings = [self._setting(problem, data)]
         for other in others:  # what is the same for all is on the device once
             own = other.arrays()
@@ -665,11 +668,20 @@ class Executor:
             rows, coefs = (rows, coefs) if clients is True else clients
             tasks = self.problem.num_tasks
             count = len(rows) // tasks
-            client_loss, client_accuracy, client_distance = np.empty((3, count))
             center = np.asarray(mean, dtype=np.float64)
-            for k in range(count):
+
+            def model_of(k: int) -> jax.Array:
                 part = slice(k * tasks, (k + 1) * tasks)
-                model = self._joined(of, rows[part], coefs[part])[0]
+                return self._joined(of, rows[part], coefs[part])[0]
+
+            if self._own is not None:
+                own_model = model_of if count == len(self.problem.data.sizes) else lambda _: mean
+                client_loss, client_accuracy, client_distance = self._own(own_model, center, of.data)
+                count = 0
+            else:
+                client_loss, client_accuracy, client_distance = np.empty((3, count))
+            for k in range(count):
+                model = model_of(k)
                 client_loss[k], client_accuracy[k], _ = self._evaluator.measure(model, self._test)
                 client_distance[k] = np.linalg.norm(np.asarray(model, dtype=np.float64) - center)
                 if "own_classes_models" in of.problem.measured.further:

@@ -264,8 +264,14 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
                 gradient = gradient + l2 * w
             if correction is not None:
                 gradient = gradient + correction
+            if operation.alternates:
+                gradient = jnp.where(trained(h), gradient, 0.0)
             done = h.astype(jnp.float32)
             return gradient, eta / (1.0 + beta * (t + dt * done) ** data["power"]), zeroed
+
+        def trained(h: jax.Array) -> jax.Array:
+            """Return which parameters step h trains, bool [d]."""
+            return (data["personal"] > 0.0) == (h < data["personal_steps"])
 
         def step(h: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             w, zeroed = carried
@@ -277,6 +283,8 @@ def change_of_round(operation: Operation) -> Callable[..., tuple[jax.Array, jax.
             w, zeroed, state = carried
             gradient, rate, zeroed = descent(h, w, zeroed)
             added, after = rule.update(gradient, state, w, data["local_constants"])
+            if operation.alternates:  # momentum would move the others on
+                added = jnp.where(trained(h), added, 0.0)
             stays = jax.tree.map(lambda new, old: jnp.where(h < steps, new, old), after, state)
             return jnp.where(h < steps, w + rate * added, w), zeroed, stays
 

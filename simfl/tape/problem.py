@@ -145,12 +145,16 @@ class LocalRounds:
         proximal: mu of the pull towards the model a round began with (FedProx).
         corrected: whether a constant row is added to every gradient of a round (SCAFFOLD).
         own_pull: whether each round states its own mu, and its own factor of the penalty, with its steps.
+        personal: f32 [d], 1 for parameters that only the first `personal_steps` steps of a round train, while the
+            others train the rest; None: all steps train all.
     """
 
     power: float = 1.0
     proximal: float = 0.0
     corrected: bool = False
     own_pull: bool = False
+    personal: NDArray[np.float32] | None = None
+    personal_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -181,6 +185,69 @@ class Optimizing:
 
 
 @dataclass(frozen=True)
+class LocalSteps:
+    """Local training before a client's own test, which changes no model of the run.
+
+    Attributes:
+        count: mini-batches, those of the client in passes under their own key: the same ones for every evaluation.
+        step_size: eta.
+        key: uint32 [2].
+        parts: f32 [d], 1 for the parameters that are trained and 0 for others; None: all.
+    """
+
+    count: int
+    step_size: float
+    key: NDArray[np.uint32]
+    parts: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
+class OwnTests:
+    """The test examples of each client.
+
+    Attributes:
+        indices: int32, into the test part; client k has `indices[offsets[k]:offsets[k + 1]]`.
+        offsets: int64 [K + 1].
+        clients: int [k], the clients that count; None: all.
+        local: steps of each client before its test; None for none.
+    """
+
+    indices: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    clients: NDArray[np.int64] | None = None
+    local: LocalSteps | None = None
+
+    def summary(self, evaluation: Any, seen: NDArray[np.bool_]) -> dict[str, float]:
+        """Return the columns `simfl.records.tables.OWN`, of an evaluation's loss and accuracy [K].
+
+        Means are over honest clients with test examples: of all; weighted by their test examples; of the tenth with the
+        lowest accuracy, or highest loss; of those that had taken part in training (`seen` [K]), and of those that had
+        not. NaN if there are none.
+        """
+        accuracy, loss = np.asarray(evaluation.client_accuracy), np.asarray(evaluation.client_loss)
+        sizes = np.diff(self.offsets)
+        counts = sizes > 0
+        if self.clients is not None:
+            counts &= np.isin(np.arange(len(sizes)), self.clients)
+        accuracy, loss, sizes, seen = accuracy[counts], loss[counts], sizes[counts], seen[counts]
+        tenth = max(1, len(sizes) // 10)
+
+        def mean(values: NDArray[np.float64]) -> float:
+            return float(values.mean()) if len(values) else float("nan")
+
+        weighted = float(sizes @ accuracy / sizes.sum()) if len(sizes) else float("nan")
+        return {
+            "own_accuracy": mean(accuracy),
+            "own_accuracy_weighted": weighted,
+            "own_accuracy_worst": mean(np.sort(accuracy)[:tenth]),
+            "own_accuracy_seen": mean(accuracy[seen]),
+            "own_accuracy_unseen": mean(accuracy[~seen]),
+            "own_loss": mean(loss),
+            "own_loss_worst": mean(np.sort(loss)[::-1][:tenth]),
+        }
+
+
+@dataclass(frozen=True)
 class Measured:
     """What evaluations measure beside the test set.
 
@@ -194,6 +261,7 @@ class Measured:
         suboptimality: returns f(w) - f(w*) for parameters, f64 [d]; None as `optimum`.
         leading: int [k], the training examples among which the first `gradient_examples` count; None: all.
         validation: x and y of the validation part, if there is one.
+        own: the test examples of each client, if they are measured.
     """
 
     loss_examples: NDArray[np.int64]
@@ -204,6 +272,7 @@ class Measured:
     suboptimality: Callable[[NDArray[np.float64]], float] | None = None
     leading: NDArray[np.int64] | None = None
     validation: tuple[tuple[NDArray[Any], NDArray[Any]], ...] = ()
+    own: OwnTests | None = None
 
 
 @dataclass(frozen=True)
@@ -228,6 +297,7 @@ class Operation:
         corrected: whether a constant row is added to every gradient of a round.
         augment: the random change of each example; None for none.
         own_pull: whether each round states its own pull and penalty.
+        alternates: whether the first steps of a round train some parameters, and the others the rest.
     """
 
     model: AbstractModel
@@ -244,6 +314,7 @@ class Operation:
     corrected: bool = False
     augment: Augment | None = None
     own_pull: bool = False
+    alternates: bool = False
 
     @property
     def extra(self) -> int:
@@ -322,6 +393,7 @@ class LearningProblem:
             self.rounds is not None and self.rounds.corrected,
             self.augment,
             self.rounds is not None and self.rounds.own_pull,
+            self.rounds is not None and self.rounds.personal is not None,
         )
 
     @property
@@ -344,6 +416,7 @@ class LearningProblem:
         from simfl.tape.inputs import inputs_of  # imports JAX, which a problem that is only checked does not need
 
         data, rounds, applied = self.data, self.rounds or LocalRounds(), self.optimizing.applied
+        alternating = {"personal": rounds.personal, "personal_steps": np.int32(rounds.personal_steps)}
         return {
             "x": inputs_of(data.train_x, data.scaling, self.model),
             "y": data.train_y,
@@ -360,6 +433,7 @@ class LearningProblem:
             "local_constants": constants_of(self.optimizing.local),
             "applied_constants": constants_of(None if applied is None else applied.rule),
             **({} if self.correlation is None else self.correlation.arrays()),
+            **({} if rounds.personal is None else alternating),
             **({} if self.augment is None else {"augment_key": self.keys.augment}),
             **({"dropout_key": self.keys.dropout} if self.model.draws else {}),
         }

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from simfl.scenario.data import DataConfig
     from simfl.scenario.links import Links, Server
     from simfl.scenario.models import ModelConfig
+    from simfl.scenario.personal import Personal
     from simfl.scenario.privacy import MechanismConfig
     from simfl.scenario.regions import Regions
     from simfl.scenario.robust import AttackConfig, RuleConfig
@@ -62,6 +63,7 @@ class Sections(Protocol):
     attackers: AttackConfig | None
     privacy: MechanismConfig | None
     compression: Compression | None
+    personal: Personal | None
     stop: Stop
     evaluate: Evaluate
     execution: Execution
