@@ -128,6 +128,8 @@ class Algorithm:
             tape.releases.limits = training.allowances
         #: None if messages are combined as the algorithm says.
         self.aggregation: Aggregation | None = None
+        #: Returns the clients' own models, of those that are evaluated.
+        self.of_clients: Callable[[Sequence[Model]], Sequence[Model]] = lambda models: models
         #: Approximate number of linear combinations per gradient; the executor reserves lanes for them.
         self.combines: float = self.combines_per_gradient
         self.set_up(**options)
@@ -194,7 +196,7 @@ class Algorithm:
 
     def client_models(self) -> Sequence[Model]:
         """Return the models of clients that are evaluated one by one; by default `models`."""
-        return self.models()
+        return self.of_clients(self.models())
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """Yield the pairs of clients that communicate, each pair once."""

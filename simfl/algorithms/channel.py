@@ -39,10 +39,6 @@ class Channel:
         """
         return model, refused
 
-    def of_clients(self, models: Sequence[Model]) -> Sequence[Model]:
-        """Return the clients' own models, of those of the algorithm."""
-        return models
-
 
 class PersonalChannel(Channel):
     """Messages with the shared parts of models.

@@ -101,11 +101,8 @@ class ServerAlgorithm(Algorithm):
             self.combines += 1.0
         if training.personal is not None:
             size = training.message_bytes
-            self.channel = PersonalChannel(self.tape, training.personal, self.num_clients, self.server_model, size)
-
-    def client_models(self) -> Sequence[Model]:
-        """Return the models of clients: that of the server, with their personal parts."""
-        return self.channel.of_clients(self.models())
+            channel = PersonalChannel(self.tape, training.personal, self.num_clients, self.server_model, size)
+            self.channel, self.of_clients = channel, channel.of_clients
 
     def models(self) -> Sequence[Model]:
         """Return the one model of the server."""

@@ -237,15 +237,15 @@ def own_tests(scenario: Scenario, dataset: Dataset, partition: Partition, stream
     kind = scenario.data.partition.kind
     if kind not in ("by_column", "natural") or dataset.groups is None:
         return in_the_same_mix(partition, dataset.train_y, dataset.test_y, streams.generator("own-tests"))
-    found = f"none of {dataset.name}"
+    named = f"none of {dataset.name}"
     if dataset.test_groups is not None:
         tests = of_owners(partition, dataset.groups, dataset.test_groups)
         if len(tests.indices):
             return tests
-        found = f"only owners that are not clients, such as {dataset.test_groups[0]}"
+        named = f"only owners that are not clients, such as {dataset.test_groups[0]}"
     raise ScenarioError(
         f"evaluate.clients: own needs the owner of each test example, beside data.partition.kind: {kind}, found "
-        f"{found}; name them, leave the test part out, so that it is drawn, or use evaluate.clients: true"
+        f"{named}; name them, leave the test part out, so that it is drawn, or use evaluate.clients: true"
     )
 
 

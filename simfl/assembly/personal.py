@@ -37,9 +37,9 @@ def personal_of(setup: Setup) -> PersonalParts | None:
             )
         chosen |= {*tensors}
     if len(chosen) == len(names) or sum(math.prod(shape) for _, shape in layout) != setup.moved.size:
-        found = "all of it" if len(chosen) == len(names) else "parts that are not trained"
+        whole = "all of it" if len(chosen) == len(names) else "parts that are not trained"
         raise ScenarioError(
-            f"personal.parts: expected parts of model '{setup.moved.kind}' that leave others to share, found {found}; "
+            f"personal.parts: expected parts of model '{setup.moved.kind}' that leave others to share, found {whole}; "
             "use a model of several layers, all of them trained, such as mlp"
         )
     tensors_of = tuple((math.prod(shape), PERSONAL * (name in chosen)) for name, shape in layout)
@@ -56,4 +56,5 @@ def personal_of(setup: Setup) -> PersonalParts | None:
 
 def mask_of(parts: PersonalParts) -> NDArray[np.float32]:
     """Return 1 for personal parameters and 0 for shared ones, f32 [d]."""
-    return (parts.cut.of() == PERSONAL).astype(np.float32)
+    mask: NDArray[np.float32] = (parts.cut.of() == PERSONAL).astype(np.float32)
+    return mask

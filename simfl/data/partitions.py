@@ -118,9 +118,9 @@ def partition(
 
 
 def of_owners(partition: Partition, groups: npt.NDArray[Any], test_groups: npt.NDArray[Any]) -> Partition:
-    """Return the test examples of each client's owner; those of other owners are unused.
+    """Return the test examples of each client's owner.
 
-    `groups` [n] and `test_groups` [m] are the owners of training and test examples.
+    Those of other owners are unused. `groups` [n] and `test_groups` [m] are the owners of training and test examples.
     """
     if groups.dtype.kind != test_groups.dtype.kind:
         groups, test_groups = groups.astype(str), test_groups.astype(str)

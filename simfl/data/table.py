@@ -201,7 +201,7 @@ def from_frame(
                 f"{other}: expected the features {', '.join(columns.words)} in this order, found {', '.join(names)}"
             )
         part = columns.examples(other, frame), test_y
-        test_groups = _owners(other, frame, group) if group in frame.columns else None
+        test_groups = _owners(other, frame, group) if group is not None and group in frame.columns else None
     return assembled(
         name,
         f"{where}: {target}",

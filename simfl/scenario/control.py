@@ -178,9 +178,9 @@ class Evaluate(Config):
             yield Problem("true with metric 'worst_decile_models'", "'own'", "own_accuracy_worst has it", ("clients",))
         if self.local_steps and self.clients != "own":
             yield Problem("own with local_steps", show(self.clients), "each client tests what it trained", ("clients",))
-        for name in ("local_step_size", "local_parts"):
-            if not self.local_steps and getattr(self, name) not in (None, "all"):
-                yield Problem("local_steps beside it", "none", "add local_steps: 5, or remove it", (name,))
+        for option_name in ("local_step_size", "local_parts"):
+            if not self.local_steps and getattr(self, option_name) not in (None, "all"):
+                yield Problem("local_steps beside it", "none", "add local_steps: 5, or remove it", (option_name,))
 
 
 AutoOrCount = Annotated[

@@ -27,7 +27,7 @@ from simfl.models.lazy import check_settings, has_devices, start_jax
 from simfl.tape import kernels, layout, measures
 from simfl.tape.evaluation import Evaluator
 from simfl.tape.inputs import Integers
-from simfl.tape.own_tests import OwnMeasures
+from simfl.tape.own_tests import EachClient
 from simfl.tape.packing import Bank, Steps, pack
 from simfl.tape.problem import LearningProblem
 from simfl.tape.recording import Decide, Window
@@ -293,8 +293,7 @@ class Executor:
         self._test = self._evaluator.examples(examples.test_x, examples.test_y)
         self._validation = [self._evaluator.examples(*part) for part in problem.measured.validation]
         self._train = self._evaluator.examples(examples.train_x[chosen], examples.train_y[chosen])
-        own = problem.measured.own
-        self._own = None if own is None else OwnMeasures(self._evaluator, problem, own)
+        self._each = EachClient(self._evaluator, problem, self._test)
         self._settings = [self._setting(problem, data)]
         for other in others:  # what is the same for all is on the device once
             own = other.arrays()
@@ -668,24 +667,14 @@ class Executor:
             rows, coefs = (rows, coefs) if clients is True else clients
             tasks = self.problem.num_tasks
             count = len(rows) // tasks
-            center = np.asarray(mean, dtype=np.float64)
 
             def model_of(k: int) -> jax.Array:
                 part = slice(k * tasks, (k + 1) * tasks)
                 return self._joined(of, rows[part], coefs[part])[0]
 
-            if self._own is not None:
-                own_model = model_of if count == len(self.problem.data.sizes) else lambda _: mean
-                client_loss, client_accuracy, client_distance = self._own(own_model, center, of.data)
-                count = 0
-            else:
-                client_loss, client_accuracy, client_distance = np.empty((3, count))
-            for k in range(count):
-                model = model_of(k)
-                client_loss[k], client_accuracy[k], _ = self._evaluator.measure(model, self._test)
-                client_distance[k] = np.linalg.norm(np.asarray(model, dtype=np.float64) - center)
-                if "own_classes_models" in of.problem.measured.further:
-                    own_classes.append(self._own_classes(model)[k])
+            client_loss, client_accuracy, client_distance = self._each(mean, model_of, count, of.data)
+            if "own_classes_models" in of.problem.measured.further and count == len(self.problem.data.sizes):
+                own_classes = [float(self._own_classes(model_of(k))[k]) for k in range(count)]
         norm, share = (float("nan"),) * 2 if of.gradients is None else of.gradients(mean, clipping_norm)
         further = own | self._evaluator.validated(mean, self._validation)
         if of.problem.measured.further:

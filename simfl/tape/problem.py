@@ -218,7 +218,7 @@ class OwnTests:
     local: LocalSteps | None = None
 
     def summary(self, evaluation: Any, seen: NDArray[np.bool_]) -> dict[str, float]:
-        """Return the columns `simfl.records.tables.OWN`, of an evaluation's loss and accuracy [K].
+        """Return the columns `simfl.records.tables.OWN` of an evaluation.
 
         Means are over honest clients with test examples: of all; weighted by their test examples; of the tenth with the
         lowest accuracy, or highest loss; of those that had taken part in training (`seen` [K]), and of those that had

@@ -137,7 +137,7 @@ def test_images_of_hugging_face_become_arrays() -> None:
     ("given", "options", "message"),
     [
         ((X, Y, OWNER), {}, r"expected \(x, y\), \(x, y, x_test, y_test\) or these with owner, found 3 values"),
-        ({"x": X, "labels": Y}, {}, "expected x, y, x_test, y_test, owner, found 'labels'"),
+        ({"x": X, "labels": Y}, {}, "expected x, y, x_test, y_test, owner, owner_test, found 'labels'"),
         ({"x": X}, {}, "expected y, found x; add it"),
         ((X, Y, X, None), {}, "expected y_test, found x, y, x_test"),
         ((X[:5], Y), {}, "found 5 examples in x and 6 labels in y"),
