@@ -476,7 +476,7 @@ class Executor:
             self._queue.put(None)
             self._thread.join()
         # The data takes most of the memory: free it without waiting for the garbage collector.
-        for name in ("_settings", "_test", "_train", "problem"):
+        for name in ("_settings", "_test", "_train", "_each", "problem"):
             self.__dict__.pop(name, None)
         self._check()
 
