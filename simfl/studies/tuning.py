@@ -146,10 +146,10 @@ def rule_of(tune: Tune) -> Rule:
     return rule
 
 
-def beyond(first: int, last: int, best: int) -> list[int]:
-    """Return the numbers that a range gets, because its best value is at a border."""
-    below = [first - more for more in range(1, WIDER + 1)] if best == first else []
-    return below or ([last + more for more in range(1, WIDER + 1)] if best == last else [])
+def beyond(border: int, end: int) -> range:
+    """Return the numbers that a range gets beyond a border, the first (`end` 0) or the last (1), outwards."""
+    step = 2 * end - 1
+    return range(border + step, border + step * (WIDER + 1), step)
 
 
 def tuning_plan(plan: StudyPlan) -> list[str]:
@@ -235,7 +235,7 @@ class Search:
             return False
         before = [list(ends) for ends in self._ends]
         for at, end in self._borders_of(self.best):
-            for number in beyond(*self._ends[at], self.best[at]):
+            for number in beyond(self._ends[at][end], end):
                 try:
                     self.planner.tried(self.setting, self.values((*self.best[:at], number, *self.best[at + 1 :])), 0)
                 except ScenarioError:

@@ -44,7 +44,7 @@ class EachClient:
             plain = dataclasses.replace(
                 problem.operation, batches=Batches("shuffle", problem.batches.size), lanes=size, clip=None,
                 own_norms=False, noise=None, blocks=1, local=True, projects=False, optimizing=Optimizing(),
-                corrected=False, alternates=own.local.parts is not None,
+                corrected=False, own_pull=False, alternates=own.local.parts is not None,
             )  # fmt: skip
             self._train = local_program(problem.model.size, plain, own.local.count)
             self._sizes = np.minimum(data.sizes, size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from simfl.comparison.comparing import cost_of_accuracy
 from simfl.comparison.targets import Target
@@ -58,7 +58,8 @@ def later(runs: Runs, quick: bool) -> Sequence[Experiment]:
         if len(powers) < least or (not quick and (len(powers) - least) % WIDER):
             continue  # interrupted, or a run failed
         best = tuned(runs, world, entry)
-        more = beyond(min(powers), max(powers), best) if not quick and len(powers) < least + MOST * WIDER else []
+        wider = not quick and len(powers) < least + MOST * WIDER
+        more = [power for end in _ends(powers, best) for power in beyond(best, end)][:WIDER] if wider else []
         made += [_tuning(world, entry, power, quick) for power in more]
         if not more:
             made.append(_final(world, entry, best, quick))
@@ -117,7 +118,12 @@ def _tuned(runs: Runs, world: str, entry: Entry) -> int:
 def border(runs: Runs, world: str, entry: Entry) -> bool:
     """Return whether the best step size is the least or the largest that was tried."""
     powers = powers_of(runs, world, entry)
-    return bool(beyond(min(powers), max(powers), tuned(runs, world, entry)))
+    return bool(_ends(powers, tuned(runs, world, entry)))
+
+
+def _ends(powers: Collection[int], best: int) -> list[int]:
+    """Return the ends of a grid at which its best value is: 0 for the first, 1 for the last."""
+    return [end for end, power in enumerate((min(powers), max(powers))) if power == best]
 
 
 def cost(run: Run, column: str) -> float:
