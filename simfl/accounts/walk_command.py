@@ -53,8 +53,8 @@ def command(
         nearest.setdefault(int(hops), client)
     table: list[dict[str, Any]] = []
     for distance, client in sorted(nearest.items())[1:]:
-        found = epsilons_of_walk(w, steps, client, observer, noise_multiplier, delta, uses)
-        table.append({"distance": distance, "client": client, **vars(found)})
+        epsilons = epsilons_of_walk(w, steps, client, observer, noise_multiplier, delta, uses)
+        table.append({"distance": distance, "client": client, **vars(epsilons)})
     columns = {"distance": "distance", "certified": "certified", "if nonexpansive": "nonexpansive"}
     columns |= {"PN-f-DP": "published", "PN-Renyi": "renyi", "at least": "at_least"}
     cells = {

@@ -45,7 +45,7 @@ def smallest_epsilon(delta: float, delta_of: Callable[[float], float]) -> float:
 
 
 def coefficient(steps: int, bins: int, function: Callable[[Complex], Complex]) -> Array:
-    """Return a law [bins]: the coefficient of x^steps of a function of 1, x, ..., x^steps."""
+    """Return the coefficient of x^steps of a function of 1, x, ..., x^steps, [bins]."""
     points = 2 * steps + 2
     radius, total = 10.0 ** (-10.0 / points), np.zeros(bins, np.complex128)
     for k in range(points // 2 + 1):

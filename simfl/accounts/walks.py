@@ -48,7 +48,7 @@ def walk_of(topology: Topology) -> Array:
 
 @dataclass(frozen=True)
 class WalkEpsilons:
-    """Epsilons of one client for one observer; see the module. `renyi` is of `published`."""
+    """Epsilons of a client for an observer; `renyi` is of the walks of `published`."""
 
     certified: float
     nonexpansive: float
@@ -58,7 +58,7 @@ class WalkEpsilons:
 
 
 def _of_mixture(delta: float, law: Array, unit: float, z: float, beyond: float = 0.0) -> float:
-    """Return epsilon of a Gaussian with mu^2 = index * unit / z^2, whose index has a law."""
+    """Return epsilon of Gaussians of mu^2 = index * unit / z^2 by the index's law."""
     at = np.flatnonzero(law[1:] > 1e-16) + 1
     mu, weight = np.sqrt(at * unit) / z, law[at]
 
@@ -70,7 +70,7 @@ def _of_mixture(delta: float, law: Array, unit: float, z: float, beyond: float =
 
 
 def _counts(w: Array, steps: int, u: int, v: int, most: int) -> Array:
-    """Return the law of u's steps before the last visit to v, [most + 1]; more count as `most`."""
+    """Return the law of u's steps before the last visit to v, up to `most`."""
     law = np.zeros((2, len(w), most + 1))  # backwards: whether v has been visited
     law[0, :, 0] = 1.0 / len(w)
     for step in range(steps):
@@ -81,10 +81,10 @@ def _counts(w: Array, steps: int, u: int, v: int, most: int) -> Array:
 
 
 def _sums(w: Array, steps: int, u: int, v: int, bins: int) -> Array:
-    """Return the law of the sum of 1 / G in parts, rounded up, [bins]; larger sums wrap."""
+    """Return the law of the sum of 1 / G in parts, [bins]; larger sums wrap."""
     back = np.ceil(_PARTS / np.maximum(1, np.arange(steps + 1))).astype(np.int64)
     # Backwards in time: first to v, then from each visit to u or v to the one before. W is symmetric.
-    found = first_hits(w, np.full(len(w), 1.0 / len(w)), [v], steps)[:, 0]
+    firsts = first_hits(w, np.full(len(w), 1.0 / len(w)), [v], steps)[:, 0]
     of_v, of_u = (first_hits(w, np.eye(len(w))[k], [u, v], steps) for k in (v, u))
     stays_v, stays_u = (1.0 - np.cumsum(law.sum(axis=1)) for law in (of_v, of_u))
 
@@ -94,17 +94,17 @@ def _sums(w: Array, steps: int, u: int, v: int, bins: int) -> Array:
         np.add.at(uu, back, of_u[:, 0] * powers)
         vu, uu, vv, uv = np.fft.fft(vu), np.fft.fft(uu), powers @ of_v[:, 1], powers @ of_u[:, 1]
         ended = (1.0 - uu) * (powers @ stays_v) + vu * (powers @ stays_u)
-        return np.asarray((powers @ found) * ended / ((1.0 - vv) * (1.0 - uu) - vu * uv))
+        return np.asarray((powers @ firsts) * ended / ((1.0 - vv) * (1.0 - uu) - vu * uv))
 
     law = coefficient(steps, bins, function)
-    law[0] += 1.0 - found.sum()
+    law[0] += 1.0 - firsts.sum()
     return law
 
 
 def epsilons_of_walk(
     w: Array, steps: int, client: int, observer: int, z: float, delta: float, uses: int | None = None
 ) -> WalkEpsilons:
-    """Return what `observer` learns about an example of `client` in a walk; see the module.
+    """Return what an observer learns about an example of a client in a walk.
 
     Args:
         w: W, symmetric with rows that sum to 1, [K, K].

@@ -258,6 +258,7 @@ def test_invariants_hold_at_the_edges_of_the_world(kind, options, extreme):
         waiting = {"sync_sgd", "decentralized_sgd", "corrected_gossip", "sgp", "fedavg", "fedprox", "async_fl"}
         waiting |= {"m_sync_sgd", "mindflayer", "k_gt", "epidemic", "matcha", "plexus", "teleportation", *RELATIVES}
         waiting |= {"streaming_diloco", "fedat"}  # FedAT measures tiers first
+        waiting |= {"noloco", "multi_walk"}  # walks come to the slow client
         walks = issubclass(ALGORITHMS[kind], PassedModels) and options.get("contention") != "race"
         if not (
             (kind in waiting and "wait_for" not in options)
