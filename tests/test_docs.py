@@ -439,10 +439,9 @@ def test_calls_of_simfl_fit_their_signatures(page):
         assert calls.checked
 
 
-def test_a_run_and_a_sweep_take_progress_as_the_readme_says():
-    assert "progress of a run or a sweep (`progress=False` hides it)" in (ROOT / "README.md").read_text(
-        encoding="utf-8"
-    )
+def test_a_run_and_a_sweep_take_progress_as_the_page_says():
+    page = (ROOT / "docs" / "looking.md").read_text(encoding="utf-8")
+    assert "progress of a run or a sweep (`progress=False` hides it)" in page
     for function in (simfl.run, simfl.sweep, simfl.resume):
         assert inspect.signature(function).parameters["progress"].default is None
 

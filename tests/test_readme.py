@@ -8,13 +8,15 @@ from simfl.cli.app import command
 from simfl.records import SCHEMAS
 from simfl.scenario import loads
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+LOOKING = (ROOT / "docs" / "looking.md").read_text(encoding="utf-8")
 
 
-def test_the_scenarios_in_the_readme_are_valid():
-    whole, part = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
-    assert loads(whole).name == "one-slow-learner"
-    assert loads(part + "algorithm: adpsgd\nclients: {count: 16}\n").regions.counts == (12, 4)
+def test_the_scenario_in_the_readme_is_valid_and_the_page_short():
+    (scenario,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    assert loads(scenario).name == "one-slow-learner"
+    assert len(README.splitlines()) <= 150
 
 
 def test_the_commands_in_the_readme_exist():
@@ -24,15 +26,15 @@ def test_the_commands_in_the_readme_exist():
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_the_columns_in_the_readme_are_those_of_the_tables(name):
-    (columns,) = re.findall(rf"^\| `{name}` \|.*\| (.*) \|$", README, re.MULTILINE)
+def test_the_columns_on_the_page_are_those_of_the_tables(name):
+    (columns,) = re.findall(rf"^\| `{name}` \|.*\| (.*) \|$", LOOKING, re.MULTILINE)
     assert re.sub(r" \([^)]*\)", "", columns).split(", ") == SCHEMAS[name].names
 
 
 @pytest.mark.slow
 def test_the_python_in_the_readme_runs(tmp_path, monkeypatch):
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    (tmp_path / "scenarios").symlink_to(Path(__file__).parents[1] / "scenarios")
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(compile(code.replace('"epochs": 5', '"epochs": 1'), "README.md", "exec"), names)
@@ -47,16 +49,8 @@ def test_the_error_in_the_readme_is_what_simfl_says(simfl_, tmp_path):
     assert simfl_("run", "my.yaml", "--set", option.replace('"', "")) == (2, "", message + "\n")
 
 
-def test_the_options_in_the_readme_exist():
-    for name in ("run", "plot"):
-        (text,) = re.findall(rf"`{name}`\s+takes\s+(.*?)[;.]\s", README, re.DOTALL)
-        options = {option for parameter in command().commands[name].params for option in parameter.opts}
-        told = set(re.findall(r"--[\w-]+", text))
-        assert told == {option for option in options if option.startswith("--")} - {"--help"}
-
-
 def test_the_updates_of_the_demo_in_the_readme_are_those_of_its_runs(tmp_path, without_numbers):
     (told,) = re.findall(r"^updates +│ ([\d,]+) +│ ([\d,]+)$", README, re.MULTILINE)
-    scenarios = Path(__file__).parents[1] / "scenarios" / "demo"
+    scenarios = ROOT / "scenarios" / "demo"
     runs = [simfl.run(scenarios / name, out=tmp_path) for name in ("adpsgd.yaml", "sync.yaml")]
     assert tuple(f"{run.manifest.updates:,}" for run in runs) == told
