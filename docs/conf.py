@@ -84,7 +84,7 @@ BELOW = {
         "known_optima",
         "plugins",
     ],
-    "reference": ["scenario", "algorithms", "combinations", "faults", "network", "glossary", "api"],
+    "reference": ["scenario", "algorithms", "combinations", "faults", "network", "glossary", "api", "stability"],
     "algorithms": [
         "algorithms-servers",
         "algorithms-rounds",
@@ -161,6 +161,7 @@ TITLES = {
     "network": "The network",
     "glossary": "Glossary",
     "api": "From Python",
+    "stability": "Stability",
     "api-runs": "Runs",
     "api-scenarios": "Scenarios",
     "api-results": "Results",

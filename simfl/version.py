@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 @functools.cache

@@ -27,6 +27,7 @@ from simfl.records.locks import HeldError, held, is_held
 from simfl.records.models import digest_parts, read_models
 from simfl.records.tables import SCHEMAS, UNDIGESTED, digest_table
 from simfl.records.writer import ROWS_PER_CHUNK, STREAM, TableWriter, cannot_write, regular, replacing, stream_of
+from simfl.version import __version__
 
 Status = Literal["running", "done", "diverged", "interrupted", "failed", "killed"]
 
@@ -42,8 +43,8 @@ _PLAIN_NAME = re.compile(r"[^/\\\x00-\x1f]{1,120}")
 @functools.cache
 def versions() -> dict[str, str]:
     """Return the software versions that determine a run's numbers."""
-    packages = {name: importlib.metadata.version(name) for name in ("simfl", "jax", "jaxlib", "numpy")}
-    return {**packages, "python": platform.python_version(), "platform": platform.platform()}
+    packages = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")}
+    return {"simfl": __version__, **packages, "python": platform.python_version(), "platform": platform.platform()}
 
 
 def flags() -> str:

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import operator
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ class Config(BaseModel):
     is_own: ClassVar[bool] = False
     #: Keys of earlier versions -> what to do where one is set.
     removed: ClassVar[Mapping[str, str]] = {}
+    #: Keys that have another name now -> it. They work for two more minor versions, with a warning (docs/stability.md).
+    renamed: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def keys(cls) -> list[str]:
@@ -77,6 +80,19 @@ class Config(BaseModel):
 
     def complete(self) -> None:
         """Fill in defaults that depend on other fields, before `problems` is asked."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renewed(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or not (old := cls.renamed.keys() & data.keys()):
+            return data
+        for key in sorted(old):
+            if (new := cls.renamed[key]) in data:
+                raise invalid(
+                    f"one of '{key}' and '{new}'", "both", f"delete '{key}', which is called '{new}' now", (key,)
+                )
+            warnings.warn(f"{key}: this key is called {new} now; write {new}: {show(data[key])}", FutureWarning, 2)
+        return {cls.renamed.get(key, key): value for key, value in data.items()}
 
     @model_validator(mode="after")
     def _checked(self) -> Self:

@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -35,6 +35,7 @@ from simfl.scenario.selection import Selection
 from simfl.scenario.syntax import write
 from simfl.scenario.topologies import Ring
 from simfl.scenario.underlay import Underlay
+from simfl.version import __version__
 
 _NAME = re.compile(r"[^\W_][\w.+-]{0,99}")
 
@@ -53,11 +54,25 @@ def name_from(stem: str) -> str:
     return re.sub(r"[^\w.+-]+", "-", stem).lstrip("._+-")[:100] or "scenario"
 
 
+FORM = 1
+"""The form of scenarios, `simfl` at the top of a file. It changes with a major version (docs/stability.md)."""
+
+
+def checked_form(value: object) -> object:
+    """Return the form of a scenario, or say how to get one that this version reads."""
+    if value != FORM or isinstance(value, bool):
+        raise invalid(str(FORM), show(value), f"this is simfl {__version__}; 'simfl new' writes its form")
+    return value
+
+
 class Scenario(Config):
     """One run: clients, network, algorithm and noise."""
 
     model_config = ConfigDict(defer_build=False)  # a later build would replace `__signature__`, which is set below
 
+    simfl: Annotated[Literal[1], BeforeValidator(checked_form)] = option(
+        FORM, "the form of this file: all of 1.x read form 1. It changes no result and is not written", exclude=True
+    )
     name: Annotated[str, BeforeValidator(checked_name)] = option(
         "scenario", "names the folder of results; by default the name of the file without its ending"
     )

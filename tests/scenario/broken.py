@@ -192,6 +192,8 @@ evaluate: {metrics: [auc]}
 -> evaluate.metrics: expected none with model 'quadratic', which has no classes, found 'auc'; remove it
 evaluate: {metrics: [worst_decile_models]}
 -> evaluate.clients: expected true with metric 'worst_decile_models', found false; set it, or choose worst_decile
+simfl: 2
+-> simfl: expected 1, found 2; this is simfl 1.0.0; 'simfl new' writes its form
 data: {set: minst}
 -> data.set: expected digits, mnist, fashion_mnist, emnist, cifar10, cifar100, svhn, libsvm, npz, table, leaf,
    huggingface, text, quadratic, logistic, linear or my_data:load, found 'minst'; did you mean 'mnist'?

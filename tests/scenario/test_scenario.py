@@ -4,8 +4,9 @@ import inspect
 import pickle
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from simfl.algorithms import ALGORITHMS
 from simfl.errors import ScenarioError
 from simfl.scenario import Scenario, from_mapping, kinds, load, loads
 from simfl.scenario.algorithms import AdPsgd, ExternalAlgorithm
-from simfl.scenario.fields import Config
+from simfl.scenario.fields import Config, option
 from tests.scenario.strategies import scenarios
 
 
@@ -308,3 +309,24 @@ def test_invalid_replacement_is_one_line(changes: dict[str, Any], line: str) -> 
 def test_a_removed_key_that_earlier_versions_wrote_and_that_was_off_is_dropped(section: str) -> None:
     plain = re.sub(r"\w+: false", "", section)
     assert loads(f"algorithm: adpsgd\n{section}").digest() == loads(f"algorithm: adpsgd\n{plain}").digest()
+
+
+def test_the_form_of_a_file_changes_neither_its_content_nor_its_digest() -> None:
+    plain, marked = loads("algorithm: adpsgd"), loads("simfl: 1\nalgorithm: adpsgd")
+    assert (marked.resolved(), marked.digest()) == (plain.resolved(), plain.digest())
+    assert "simfl:" not in marked.to_yaml()
+
+
+class Renamed(Config):
+    """A section with a key of an earlier version."""
+
+    renamed: ClassVar[Mapping[str, str]] = {"speed": "factor"}
+    factor: float = option(1.0, "how fast")
+
+
+def test_a_renamed_key_works_and_a_line_says_what_to_write() -> None:
+    with pytest.warns(FutureWarning, match=r"^speed: this key is called factor now; write factor: 2$"):
+        section = Renamed.model_validate({"speed": 2})
+    assert section == Renamed.model_validate({"factor": 2})
+    with pytest.raises(ValidationError, match="expected one of 'speed' and 'factor', found both; delete 'speed'"):
+        Renamed.model_validate({"speed": 2, "factor": 2})
