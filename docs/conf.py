@@ -53,7 +53,17 @@ copyright = "the authors of simfl, Apache-2.0"
 
 #: Page -> the pages below it, in their order. Pages that nobody names stand below the papers, so that none is lost.
 BELOW = {
-    "index": ["tutorial", "examples", "guides", "reference", "papers", "design"],
+    "index": [
+        "for_comparing",
+        "for_privacy",
+        "for_federations",
+        "tutorial",
+        "examples",
+        "guides",
+        "reference",
+        "papers",
+        "design",
+    ],
     "examples": ["notebooks/quickstart", *sorted(f"notebooks/{path.stem}" for path in NOTEBOOKS.glob("[!q]*.ipynb"))],
     "guides": [
         "looking",
@@ -112,12 +122,16 @@ BELOW = {
         "scenario-privacy",
     ],
     "papers": ["reproduction", "adp2sgd", "async_fl", "mapa", "proactive_dp", "without_replacement", "theorems"],
-    "design": ["validation", "benchmarks", "contributing"],
+    "design": ["in_150_lines", "validation", "benchmarks", "contributing"],
 }
 OTHERS = "papers"
 
 #: Titles where the page's own is too long for a menu, or says too little there.
 TITLES = {
+    "for_comparing": "To compare algorithms",
+    "for_privacy": "To account for privacy",
+    "for_federations": "To run a federation",
+    "in_150_lines": "simfl in 150 lines",
     "tutorial": "Tutorial",
     "examples": "Notebooks",
     "guides": "How to",

@@ -1,7 +1,9 @@
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 import simfl
 from simfl.cli.app import command
@@ -16,7 +18,15 @@ LOOKING = (ROOT / "docs" / "looking.md").read_text(encoding="utf-8")
 def test_the_scenario_in_the_readme_is_valid_and_the_page_short():
     (scenario,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     assert loads(scenario).name == "one-slow-learner"
+    assert f"has {len([*(ROOT / 'scenarios').glob('*/*.yaml')])} of\nthem" in README
     assert len(README.splitlines()) <= 150
+
+
+def test_the_page_of_scenarios_has_a_row_for_each_folder():
+    page = (ROOT / "scenarios" / "README.md").read_text(encoding="utf-8")
+    folders = {path.name for path in (ROOT / "scenarios").iterdir() if path.is_dir()}
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.M)) == folders
+    assert all((ROOT / "scenarios" / link).exists() for link in re.findall(r"\]\(([^)]+)\)", page))
 
 
 def test_the_commands_in_the_readme_exist():
@@ -54,3 +64,18 @@ def test_the_updates_of_the_demo_in_the_readme_are_those_of_its_runs(tmp_path, w
     scenarios = ROOT / "scenarios" / "demo"
     runs = [simfl.run(scenarios / name, out=tmp_path) for name in ("adpsgd.yaml", "sync.yaml")]
     assert tuple(f"{run.manifest.updates:,}" for run in runs) == told
+
+
+def test_the_version_is_the_same_wherever_it_stands():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (in_bibtex,) = re.findall(r"version = \{(.*?)\}", README)
+    (newest, *_) = re.findall(r"^## (\d\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {citation["version"], project["version"], in_bibtex, newest} == {simfl.__version__}
+    assert citation["title"] in README.replace("\n", " ")
+
+
+def test_every_work_that_the_paper_cites_is_in_its_bibliography():
+    paper, entries = ((ROOT / "paper" / f"paper.{end}").read_text(encoding="utf-8") for end in ("md", "bib"))
+    assert set(re.findall(r"\[@(\w+)\]", paper)) == set(re.findall(r"^@\w+\{(\w+),", entries, re.MULTILINE))
+    assert len(paper.split()) <= 1300
