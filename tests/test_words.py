@@ -45,3 +45,29 @@ def test_signs_are_rare(pattern, most):
 def test_pages_are_short():
     pages = [path for path in (ROOT / "docs").glob("*.md") if len(path.read_text(encoding="utf-8").splitlines()) > 300]
     assert not pages
+
+
+#: Pages for developers, and pages that explain the words. All others are for users of scenarios.
+FOR_DEVELOPERS = {
+    *("benchmarks", "contributing", "design", "glossary", "in_150_lines", "own_algorithm", "plugins", "stability"),
+    *("scenario-algorithm", "scenario-steps"),  # they list `gate`, a key
+}
+HOUSE_WORDS = re.compile(r"\b(tapes?|banks?|lanes?|promises?|gates?)\b", re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [path for path in sorted((ROOT / "docs").glob("*.md")) if path.stem not in FOR_DEVELOPERS],
+    ids=lambda path: path.stem,
+)
+def test_pages_for_users_of_scenarios_have_no_words_of_the_code(page):
+    """The glossary has the field's words beside them; names in code, and targets of links, stay."""
+    code = r"```.*?```|`[^`]*`|\*\*\w+\*\*|^#+ .*?$|\]\([^)]*\)"
+    text = re.sub(code, "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert not [line for line in text.splitlines() if HOUSE_WORDS.search(line)]
+
+
+def test_the_glossary_has_the_words_of_the_code_with_those_of_the_field():
+    table = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").partition("## Words of the code")[2]
+    words = re.findall(r"^\| (\w+) \|", table, re.MULTILINE)
+    assert words == ["tape", "bank", "lane", "promise", "cohort", "gate", "share"]
