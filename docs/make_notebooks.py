@@ -11,9 +11,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import re
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,20 @@ from nbclient import NotebookClient
 from PIL import Image
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
+#: The first cell of code, which does nothing outside of Colab.
+INSTALL = """\
+import subprocess
+import sys
+
+if "google.colab" in sys.modules:
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *{packages}], check=True)"""
 #: Figures are at most this wide in the stored notebook, in pixels.
 WIDTH = 900
 
 
 def digest_of(notebook: Any) -> str:
     """Return the SHA-256 of a notebook's code cells, in hexadecimal."""
-    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code" and cell.get("id") != "install"]
     return hashlib.sha256("\0".join(code).encode()).hexdigest()
 
 
@@ -57,6 +66,22 @@ def store(path: Path) -> None:
     nbformat.write(notebook, path)
 
 
+def with_installation(path: Path) -> None:
+    """Put a cell first that installs simfl in Colab, and a link to Colab once pyproject.toml names the repository."""
+    notebook = nbformat.read(path, as_version=4)
+    imported = {word for cell in notebook.cells for word in re.findall(r"^(?:from|import) (\w+)", cell.source, re.M)}
+    further = [package for package in ("equinox", "flax", "torch") if package in imported]
+    cells = [cell for cell in notebook.cells if cell.get("id") != "install"]
+    cell = nbformat.v4.new_code_cell(INSTALL.format(packages=json.dumps(["simfl", *further])), id="install")
+    project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    place = project.get("urls", {}).get("Repository", "").partition("://github.com/")[2].strip("/")
+    title = re.sub(r"\n\n\[Open in Colab\].*", "", cells[0].source)
+    link = f"https://colab.research.google.com/github/{place}/blob/main/notebooks/{path.name}"
+    cells[0].source = title + f"\n\n[Open in Colab]({link})" * bool(place)
+    notebook.cells = [cells[0], cell, *cells[1:]]
+    nbformat.write(notebook, path)
+
+
 def _small(output: Any) -> Any:
     """Return an output without this machine's folders, and with a small image."""
     if "text" in output:
@@ -80,6 +105,8 @@ def _portable(text: str) -> str:
 
 
 if __name__ == "__main__":
+    for notebook_path in sorted(FOLDER.glob("*.ipynb")):
+        with_installation(notebook_path)
     names = sys.argv[1:]
     for notebook_path in sorted(FOLDER.glob("*.ipynb")):
         if notebook_path.stem in names if names else not is_current(notebook_path):

@@ -43,6 +43,14 @@ def test_outputs_are_those_of_the_code(path):
     assert path.stat().st_size < 500_000, "small enough to be stored"
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_first_cell_installs_simfl_in_colab_alone(path):
+    first = next(cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code")
+    assert first.source.startswith("import subprocess")
+    assert 'if "google.colab" in sys.modules' in first.source
+    assert not first.outputs
+
+
 def test_quickstart_and_examples_are_listed():
     page = (Path(__file__).parents[1] / "docs" / "examples.md").read_text(encoding="utf-8")
     assert {path.name for path in NOTEBOOKS} == set(re.findall(r"notebooks/(\w+\.ipynb)\)", page))
