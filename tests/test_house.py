@@ -92,36 +92,36 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1384,
+    "": 1397,
     "accounts": 3917,
-    "algorithms": 10664,
-    "assembly": 4325,
+    "algorithms": 10807,
+    "assembly": 4475,
     "attacks": 4767,
     "bench": 1518,
     "cli": 1152,
     "comparison": 1364,
     "compression": 790,
-    "data": 3630,
+    "data": 3699,
     "downloads": 513,
     "frameworks": 872,
     "live": 2550,
     "models": 3091,
-    "papers": 16123,
+    "papers": 16129,
     "plots": 1310,
     "privacy": 4739,
-    "records": 2139,
+    "records": 2152,
     "reports": 2221,
     "reproduction": 1407,
     "robust": 946,
-    "runs": 1953,
+    "runs": 1962,
     "selection": 461,
-    "scenario": 8561,
+    "scenario": 8696,
     "studies": 2812,
-    "tape": 5409,
+    "tape": 5591,
     "trained": 245,
     "world": 5387,
 }
-MOST_LINES = {"core": 54631, "all": 94250, "tests": 65164}
+MOST_LINES = {"core": 55345, "all": 94970, "tests": 65822}
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def held(path: Path, room_bytes: int = 0) -> Iterator[Callable[[], None]]:
         with contextlib.suppress(OSError):  # the folder may be gone
             path.unlink(missing_ok=True)
         os.close(file)
-        if fcntl is None:  # Windows removes no open file
+        if os.name == "nt":  # Windows removes no open file
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 

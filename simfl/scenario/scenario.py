@@ -54,7 +54,7 @@ def name_from(stem: str) -> str:
     return re.sub(r"[^\w.+-]+", "-", stem).lstrip("._+-")[:100] or "scenario"
 
 
-FORM = 1
+FORM: Literal[1] = 1
 """The form of scenarios, `simfl` at the top of a file. It changes with a major version (docs/stability.md)."""
 
 
