@@ -20,7 +20,7 @@ _LOOKS: dict[str, tuple[str, ...]] = {
     "sgp": ("SGP", _SKY, "rounds"),
     "epidemic": ("Epidemic Learning", "#E07008", "rounds"),
     "matcha": ("MATCHA", "#883010", "rounds"),
-    "multi_walk": ("Multi-Walk", "#F060A0"),
+    "multi_walk": ("Multi-Walk", "#0020E0"),
     "teleportation": ("Teleportation", "#080090", "rounds"),
     "swift": ("SWIFT", "#001038"),
     "adsgd": ("ADSGD", "#187890"),

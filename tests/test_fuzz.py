@@ -6,12 +6,14 @@ import os
 import numpy as np
 import pytest
 
+from simfl.algorithms import ALGORITHMS
 from simfl.errors import DataError, RunError, ScenarioError
 from simfl.records import ACTIVITIES, RunFolder
 from simfl.records.results import Run
 from simfl.runs import context, runner
 from simfl.scenario import from_mapping
 from simfl.tape.executor import choose_device
+from tests import fuzz
 from tests.fuzz import count, drawn
 from tests.helpers import RunWithoutNumbers
 
@@ -20,6 +22,8 @@ FIRST, LAST = map(int, os.environ.get("SIMFL_FUZZ", "0:200").split(":"))
 LOTS = 10
 #: 2768: a message across an absence whose seconds left a residue of rounding, and a gap in the timeline.
 ONCE_FAILED = (12, 2768)
+#: Algorithms that are drawn since; without them, these numbers draw what failed.
+LATER = ("adsgd", "multi_walk", "noloco")
 
 
 def check(run: Run, simulation: runner.Simulation) -> None:
@@ -88,5 +92,6 @@ def test_drawn_scenarios_end_and_add_up(lot, tmp_path):
 
 
 @pytest.mark.usefixtures("without_numbers")
-def test_scenarios_that_failed_once_pass(tmp_path):
+def test_scenarios_that_failed_once_pass(tmp_path, monkeypatch):
+    monkeypatch.setattr(fuzz, "ALGORITHMS", {kind: ALGORITHMS[kind] for kind in ALGORITHMS if kind not in LATER})
     assert count(ONCE_FAILED, one, tmp_path) == len(ONCE_FAILED)

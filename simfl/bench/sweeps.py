@@ -46,7 +46,10 @@ SWEEPS: dict[str, SweepCase] = {
 
 
 def scenarios_of(name: str, part: int = 1) -> list[Any]:
-    """Return the scenarios of a case, one for each setting, with one of so many parts of its updates."""
+    """Return the scenarios of a case, one for each setting.
+
+    Each has the updates of the case over `part`.
+    """
     sweep = SWEEPS[name]
     base = scenario_of(sweep.case, sweep.updates // part, sweep.workers)
     return [base.replace(dict(zip(sweep.grid, values, strict=True))) for values in product(*sweep.grid.values())]

@@ -147,7 +147,7 @@ def rule_of(tune: Tune) -> Rule:
 
 
 def beyond(border: int, end: int) -> range:
-    """Return the numbers that a range gets beyond a border, the first (`end` 0) or the last (1), outwards."""
+    """Return the numbers beyond a border of a range: its first (`end` 0) or last (1)."""
     step = 2 * end - 1
     return range(border + step, border + step * (WIDER + 1), step)
 

@@ -70,6 +70,7 @@ EXAMPLE = {
         "mapa", {"stages": (StageRule(0, 1.0, 1.0, 0.1), StageRule(15, 0.5, 0.5, 0.1), StageRule(30, 0.5, 0.4, 0.1))},
     ),
     "matcha": ("matcha", {"budget": 0.4}),
+    "multi_walk": ("multi_walk", {"walks": 3}),
     "rennala": ("rennala", {"gradients_per_step": 3}),
     "rennala that stops": ("rennala", {"gradients_per_step": 1, "late": "stop"}),
     "m_sync_sgd": ("m_sync_sgd", {"wait_for": 3}),
@@ -97,6 +98,10 @@ CLIENT = {
     "async_local_sgd": ("async_local_sgd", {"grace": 0.004}),
     "streaming_diloco": ("streaming_diloco", {"fragments": 3, "steps": (1, 2, 3, 2)}),
     "decoupled_diloco": ("decoupled_diloco", {"quorum": 2, "fragments": 3, "steps": (1, 2, 3, 2)}),
+    "noloco": (
+        "noloco",
+        {"group": 2, "outer_step": 0.7, "momentum": 0.5, "consensus": 0.7, "steps": (1, 2, 3, 2)},
+    ),
     "halos": ("halos", {"accumulate": 3, "steps": (1, 2, 3, 2)}),
     "fedasync": ("fedasync", {}),
     "fedbuff": ("fedbuff", {"buffer_size": 3}),

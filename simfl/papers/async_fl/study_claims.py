@@ -384,7 +384,7 @@ def little_lost(runs: Runs) -> Iterator[Reading]:
 
 
 def _apart(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
-    """Return differences by the seeds in common; all runs lead a diverged one by infinity."""
+    """Return differences by seeds in common; infinite against a diverged run."""
     pairs = zip(typical(one), typical(other), strict=False)  # seeds begin at 1, and one may have more of them
     return typical([first - second for first, second in pairs])
 

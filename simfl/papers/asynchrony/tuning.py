@@ -122,7 +122,7 @@ def border(runs: Runs, world: str, entry: Entry) -> bool:
 
 
 def _ends(powers: Collection[int], best: int) -> list[int]:
-    """Return the ends of a grid at which its best value is: 0 for the first, 1 for the last."""
+    """Return the ends of a grid where its best value is: 0 the first, 1 the last."""
     return [end for end, power in enumerate((min(powers), max(powers))) if power == best]
 
 

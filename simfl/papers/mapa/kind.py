@@ -76,20 +76,7 @@ class MapaKind(ServedSgdKind[Mapa]):
 
     def warnings(self, setup: Setup) -> Iterator[str]:
         """Warn about the stages of the scenario."""
-        config, dimension, total = self.config, setup.dimension, self.scenario.stop.updates
-        stages = plan(self.scenario, dimension)
-        first = stages[0]
-        if config.failure_probability is not None:
-            yield (
-                f"algorithm.failure_probability: clipping begins at {first.clipping_norm:.6g} (Theorem 3); "
-                "privacy.clipping_norm is not used"
-            )
-        if len(stages) == 1 and config.stages != 1 and total is not None and first.steps >= total:
-            yield (
-                f"algorithm.kind: mapa stays in its first stage, which lasts {first.steps:.6g} updates with steps of "
-                f"{first.step_size:.3g}, because the noise of {dimension} parameters is what (15) and (16) look at; "
-                "second_moment: paper counts with one dimension"
-            )
+        return stage_warnings(self.scenario, setup.dimension)
 
 
 def _sections(scenario: Scenario) -> tuple[Mapa, LaplaceL2 | LaplaceL2RadiusOnly]:
@@ -126,3 +113,21 @@ def stage_rules(scenario: Scenario, dimension: int) -> list[StageRule]:
         StageRule(stage.first_step - 1, stage.clipping_norm, stage.clipping_norm / nominal, stage.step_size)
         for stage in plan(scenario, dimension)
     ]
+
+
+def stage_warnings(scenario: Scenario, dimension: int) -> Iterator[str]:
+    """Yield warnings before a run of MAPA. See `plan` for the arguments."""
+    config, total = _sections(scenario)[0], scenario.stop.updates
+    stages = plan(scenario, dimension)
+    first = stages[0]
+    if config.failure_probability is not None:
+        yield (
+            f"algorithm.failure_probability: clipping begins at {first.clipping_norm:.6g} (Theorem 3); "
+            "privacy.clipping_norm is not used"
+        )
+    if len(stages) == 1 and config.stages != 1 and total is not None and first.steps >= total:
+        yield (
+            f"algorithm.kind: mapa stays in its first stage, which lasts {first.steps:.6g} updates with steps of "
+            f"{first.step_size:.3g}, because the noise of {dimension} parameters is what (15) and (16) look at; "
+            "second_moment: paper counts with one dimension"
+        )

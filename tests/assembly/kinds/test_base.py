@@ -11,6 +11,7 @@ from simfl.assembly.assemble import assemble, build_algorithm
 from simfl.assembly.kinds import Kind, check_options, find_kind, options_of
 from simfl.assembly.kinds.local_rounds import LocalRoundsKind
 from simfl.assembly.kinds.low_communication import HalosKind
+from simfl.assembly.kinds.own import OwnKind
 from simfl.assembly.world import build_world
 from simfl.errors import RunError, ScenarioError
 from simfl.scenario import from_mapping
@@ -85,7 +86,7 @@ def test_a_kind_serves_its_sections_and_those_derived_from_them():
     assert type(find_kind(from_mapping({"algorithm": "fedat"}))) is LocalRoundsKind
     assert type(find_kind(from_mapping({"algorithm": "halos"}))) is HalosKind
     assert type(find_kind(from_mapping({"algorithm": "sgp"}))) is Kind
-    assert type(find_kind(from_mapping({"algorithm": f"{OWN}:Named"}))) is Kind
+    assert type(find_kind(from_mapping({"algorithm": f"{OWN}:Named"}))) is OwnKind
 
 
 def test_staleness_bound_and_steps_of_rounds_are_passed_on():
