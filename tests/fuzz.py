@@ -18,7 +18,7 @@ from simfl.assembly.data import shared_data
 from tests.helpers import LOCAL
 
 #: Algorithms that refuse graphs that change.
-ONE_GRAPH = ("a2cid2", "adsgd", "matcha", "swift")
+ONE_GRAPH = ("a2cid2", "adsgd", "matcha", "multi_walk", "swift")
 #: Algorithms of one client.
 ONE_CLIENT = ("centralized_sgd",)
 
