@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from simfl.algorithms import Algorithm, Training
 from simfl.assembly.compression import compression_of
 from simfl.assembly.costs import meter_of
-from simfl.assembly.data import augmentation_of, load_data, model_of, own_tests, share_out, start_of
+from simfl.assembly.data import augmentation_of, divided, model_of, own_tests, start_of
 from simfl.assembly.graphs import graphs_of
 from simfl.assembly.kinds import check_options, find_algorithm, find_kind
 from simfl.assembly.known import is_known, uneven_weights
@@ -116,8 +116,7 @@ def assemble(scenario: Scenario, adapt: Adaptation | None = None, own: Own = NOT
     scenario = opened(scenario, own)
     streams = Streams(scenario.seed)
     kind, algorithm = find_kind(scenario), find_algorithm(scenario.algorithm.kind)
-    dataset = load_data(scenario, streams, own.data)
-    partition = share_out(scenario, dataset, streams)
+    dataset, partition = divided(scenario, streams, own.data)
     tests = own_tests(scenario, dataset, partition, streams)
     model = model_of(scenario, dataset, own.model)
     dataset = of_honest_clients(

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from simfl.assembly.own import own_model_of
 from simfl.assembly.setup import Start
 from simfl.data import DATASETS, Dataset, Partition, changed, load_dataset, partition
 from simfl.data.arrays import from_object
+from simfl.data.base import Aside, drawn_of
 from simfl.data.partitions import in_the_same_mix, of_owners
 from simfl.data.transforms import OPTIONS
 from simfl.errors import DataError, ScenarioError
@@ -25,7 +27,7 @@ from simfl.records.folder import digest_of_file
 from simfl.records.models import digest_parts, read_models
 from simfl.scenario import Scenario
 from simfl.scenario.control import Init
-from simfl.scenario.data import ExternalData
+from simfl.scenario.data import ClientsValidation, DataConfig, ExternalData, OwnValidation
 from simfl.scenario.fields import content_files
 from simfl.scenario.models import ModelConfig
 from simfl.scenario.own_code import digests_of, in_one_line, is_known, make
@@ -45,7 +47,7 @@ def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Datase
     `given` are data from Python, which a user passed in place of the section.
     """
     config: Any = scenario.data
-    options = config.model_dump(exclude={"set", "partition", "augment"})
+    options = config.model_dump(exclude={"set", "partition", "augment"}) | {"validation": _set_aside(config)}
     # Some sets depend on the trained model, since their known optimum is that of the model.
     model = scenario.model
     of_model = {"l2": model.l2, "intercept": getattr(model, "intercept", True), "regression": model.regression}
@@ -77,6 +79,12 @@ def load_data(scenario: Scenario, streams: Streams, given: Any = None) -> Datase
     return dataset
 
 
+def _set_aside(config: DataConfig) -> Aside:
+    """Return what loading sets aside for validation; clients' own shares are later."""
+    aside = config.validation
+    return "own" if isinstance(aside, OwnValidation) else aside if isinstance(aside, float) else None
+
+
 def _loaded(load: Callable[..., Dataset], streams: Streams) -> Dataset:
     try:
         return load(streams=streams)
@@ -105,7 +113,7 @@ def _own_data(config: ExternalData, given: Any, model: ModelConfig, streams: Str
         owner=config.owner,
         tokens=model.tokens,
     )
-    return changed(where, dataset, streams, config.model_dump(include=set(OPTIONS)), config.validation)
+    return changed(where, dataset, streams, config.model_dump(include=set(OPTIONS)), _set_aside(config))
 
 
 #: Data sets by what determines them, and the seed if they were drawn with it; None outside of `shared_data`.
@@ -194,7 +202,7 @@ def is_same_data(scenario: Scenario, sources: Any, digest_of: Callable[[Path], s
     """
     recorded = sources if isinstance(sources, dict) else {}
     if scenario.data.is_own:
-        dataset = load_data(scenario, Streams(scenario.seed))
+        dataset, _ = divided(scenario, Streams(scenario.seed))
         return bool(digest_of_data(dataset) == recorded.get("digest"))
     files, root = recorded.get("files", {}), data_root()
     if not isinstance(files, dict) or (any(content_files(scenario.data)) and not files):
@@ -221,6 +229,38 @@ def share_out(scenario: Scenario, dataset: Dataset, streams: Streams) -> Partiti
         return partition(kind, dataset.train_y, scenario.clients.count, generator, **options)
     except ValueError as error:
         raise ScenarioError(f"data.partition: {error}") from error
+
+
+def divided(scenario: Scenario, streams: Streams, given: Any = None) -> tuple[Dataset, Partition]:
+    """Return the data set, and each client's training examples (`share_out`).
+
+    With `data.validation: {clients: 0.1}` clients have kept a share of theirs out. `given` are data from Python.
+    """
+    dataset = load_data(scenario, streams, given)
+    partition, aside = share_out(scenario, dataset, streams), scenario.data.validation
+    if not isinstance(aside, ClientsValidation):
+        return dataset, partition
+    indices, sizes = partition.indices, partition.sizes
+    if len(np.unique(indices)) < len(indices):
+        raise ScenarioError(
+            "data.validation.clients: expected examples that one client holds, found some that several do "
+            f"(data.partition.kind: {scenario.data.partition.kind}); use a share of all examples, such as 0.1"
+        )
+    holders = np.repeat(np.arange(len(sizes)), sizes)
+    drawn = drawn_of(aside.clients, holders, dataset.keys(streams)[indices])
+    mask = np.zeros(len(dataset.train_x), bool)
+    mask[indices[drawn]] = True
+    offsets = np.concatenate([[0], np.cumsum(sizes - np.bincount(holders[drawn], minlength=len(sizes)))])
+    kept = Partition((np.cumsum(~mask, dtype=np.int32) - 1)[indices[~drawn]], offsets)
+    key = np.packbits(mask).tobytes()
+    known, part = _kept.get(dataset, (b"", dataset))
+    if known != key:  # runs of one world share it, as they share the whole set
+        _kept[dataset] = key, (part := dataset.without(mask))
+    return part, kept
+
+
+#: The part of a data set that clients train on, by the set, beside the mask of what it leaves out.
+_kept: WeakKeyDictionary[Dataset, tuple[bytes, Dataset]] = WeakKeyDictionary()
 
 
 def own_tests(scenario: Scenario, dataset: Dataset, partition: Partition, streams: Streams) -> Partition | None:

@@ -238,7 +238,9 @@ def qualified(protection: Protection, setup: Setup) -> Protection:
             covers = f"init.from: epsilon covers this run alone, not counting {what}"
             warnings = (*warnings, f"{covers}; add what that run spent on the same data")
     if (aside := setup.dataset.validation) is not None:
-        whose = "no client holds" if setup.dataset.groups is None else "are of the clients' own data"
+        kind = getattr(setup.scenario.data.validation, "kind", None)
+        theirs = kind == "clients" or (kind is None and setup.dataset.groups is not None)
+        whose = "are of the clients' own data" if theirs else "no client holds"
         uncounted.append(
             f"what evaluations tell, and what is chosen by them, of the {len(aside[1]):,} examples of data.validation, "
             f"which {whose}: it covers training examples only"

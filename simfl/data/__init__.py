@@ -9,7 +9,7 @@ from typing import Any
 from simfl import plugins
 from simfl.catalogue import Catalogue
 from simfl.data import cifar, digits, idx, leaf, libsvm, npz, svhn, synthetic, table, text
-from simfl.data.base import Dataset, Loader, check_features
+from simfl.data.base import Aside, Dataset, Loader, check_features
 from simfl.data.partitions import PARTITIONS, Partition, partition
 from simfl.data.transforms import OPTIONS, transform
 from simfl.errors import ScenarioError, nearest
@@ -32,13 +32,13 @@ DATASETS: Mapping[str, Loader] = Catalogue(
 
 @one_thread()
 def load_dataset(
-    kind: str, *, root: Path | None, streams: Streams, validation: float | None = None, **options: Any
+    kind: str, *, root: Path | None, streams: Streams, validation: Aside = None, **options: Any
 ) -> Dataset:
     """Load or generate a data set of a kind in `DATASETS`.
 
     `root` is the folder of data sets (SIMFL_DATA), if the kind reads files; `streams` draw the split ("split"), the
-    synthetic problems ("synthetic") and `validation`, a share of the training examples. `options` are those of the
-    kind's loader and, except for synthetic sets, of `simfl.data.transforms.transform`; others are refused.
+    synthetic problems ("synthetic") and `validation`, if it is a share. `options` are those of the kind's loader and,
+    except for synthetic sets, of `simfl.data.transforms.transform`; others are refused.
     """
     if kind not in DATASETS:
         raise ScenarioError(f"data.set: expected one of {', '.join(DATASETS)}, found {kind!r}{nearest(kind, DATASETS)}")
@@ -48,12 +48,14 @@ def load_dataset(
         if option not in options_of[kind]:
             others = ", ".join(name for name in options_of if option in options_of[name]) or "none"
             raise ScenarioError(f"data.{option}: has no meaning for set {kind}, only for {others}")
+    if validation == "own" and "own_validation" in loader.options:
+        options["own_validation"] = True
     changes = {name: options.pop(name) for name in OPTIONS if loader.transforms and name in options}
     return changed(f"data.set: {kind}", loader.load(root, streams, **options), streams, changes, validation)
 
 
 def changed(
-    where: str, dataset: Dataset, streams: Streams, changes: Mapping[str, Any], validation: float | None = None
+    where: str, dataset: Dataset, streams: Streams, changes: Mapping[str, Any], validation: Aside = None
 ) -> Dataset:
     """Return a set as used for training: changed by `transform`, and checked."""
     active = ", ".join(f"data.{name}" for name, value in changes.items() if value not in (None, "none"))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ FloatArray = npt.NDArray[np.float32]
 Stored = npt.NDArray[Any]
 """Features as stored: float32, or integers of at most 32 bits, which a `Scaling` maps to float32."""
 Labels = npt.NDArray[np.int32] | npt.NDArray[np.float32]
+Aside = float | Literal["own"] | None
+"""What loading sets aside for validation: a share of the training part, the set's own part, or nothing."""
 Step = Callable[[FloatArray], FloatArray]
 """A change of features, [n, ...] to [n, ...], applied alike to both parts of a set."""
 
@@ -98,6 +100,7 @@ class Dataset:
         labels: original names of the classes in order; None: their numbers.
         groups: owner of each training example, [n] of any values, if known; `test_groups` of each test example, [m].
         validation: x and y of the examples that decide in place of the test set; None without them.
+        own_validation: how many of the last test examples are still to become `validation`, the set's own.
         reader: makes features from tables or texts, if the set was read from one.
         files: the user's own files that it was read from.
         tokens: whether features are tokens, 0..num_classes-1, for models of sequences.
@@ -122,6 +125,7 @@ class Dataset:
     groups: npt.NDArray[Any] | None = None
     test_groups: npt.NDArray[Any] | None = None
     validation: tuple[Stored, Labels] | None = None
+    own_validation: int = 0
     reader: Reader | None = None
     files: tuple[Path, ...] = ()
     tokens: bool = False
@@ -189,19 +193,15 @@ class Dataset:
         owners = np.zeros(n, np.int64)
         if self.groups is not None:
             owners = np.unique(self.groups, return_inverse=True)[1].reshape(-1)
-        sizes = np.bincount(owners)
-        ends = np.cumsum(sizes)
-        counts = np.minimum(np.diff(np.floor(share * np.concatenate([[0], ends]) + 0.5)), sizes - 1).astype(np.int64)
-        if not counts.sum():
-            of = f" of {len(sizes)} owners" if len(sizes) > 1 else ""
-            raise ScenarioError(
-                f"data.validation: expected a share of at least one example, found {share:g} of {n} training "
-                f"examples{of}; raise it"
-            )
-        keys = np.arange(n)[::-1] if self.tokens else streams.generator("validation").random(n)
-        order = np.lexsort((keys, owners))
-        drawn = np.zeros(n, bool)
-        drawn[order] = np.arange(n) - np.repeat(ends - sizes, sizes) < np.repeat(counts, sizes)
+        return self.without(drawn_of(share, owners, self.keys(streams)))
+
+    def keys(self, streams: Streams) -> npt.NDArray[Any]:
+        """Return a number for each training example [n]; the least are set aside."""
+        n = len(self.train_x)
+        return np.arange(n)[::-1] if self.tokens else streams.generator("validation").random(n)
+
+    def without(self, drawn: npt.NDArray[np.bool_]) -> Dataset:
+        """Return the set with some training examples, a mask [n], as validation part."""
         kept = np.flatnonzero(~drawn)
         part = replace(self.training_part(kept), validation=(self.train_x[drawn], self.train_y[drawn]))
         if self.minimum_of is None or self.known is None:
@@ -209,6 +209,19 @@ class Dataset:
         of_all = self.minimum_of
         part = replace(part, known=SomeOf(self.known, kept), minimum_of=lambda examples: of_all(kept[examples]))
         return part.measured_on(np.arange(len(kept)))
+
+    def with_own_validation(self) -> Dataset:
+        """Return the set with its own validation part, which ends its test part."""
+        at = len(self.test_x) - self.own_validation
+        if not 0 < at < len(self.test_x):
+            raise ScenarioError(
+                "data.validation: own: expected a test and a validation part, as archives (x_validation, y_validation) "
+                f"and sets of Hugging Face (validation_split) may have, found {at:,} and {self.own_validation:,} "
+                f"examples in {self.name}; use a share, such as 0.1"
+            )
+        owners = None if self.test_groups is None else self.test_groups[:at]
+        part = replace(self, test_x=self.test_x[:at], test_y=self.test_y[:at], test_groups=owners, own_validation=0)
+        return replace(part, validation=(self.test_x[at:], self.test_y[at:]))
 
     def measured_on(self, examples: npt.NDArray[np.integer]) -> Dataset:
         """Return the set with the optimum of some training examples, if known."""
@@ -270,6 +283,26 @@ class Loader:
         """Names of the options."""
         names = inspect.signature(self.signature or self.load).parameters
         return tuple(name for name in names if name not in ("root", "streams"))
+
+
+def drawn_of(share: float, owners: npt.NDArray[np.int64], keys: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which examples are set aside, bool [n]: of every owner those of least keys.
+
+    Every owner, a number from 0 on, gives the same share up to one example, and never its last one. ScenarioError if
+    that is no example.
+    """
+    n, sizes = len(owners), np.bincount(owners)
+    ends = np.cumsum(sizes)
+    counts = np.minimum(np.diff(np.floor(share * np.concatenate([[0], ends]) + 0.5)), sizes - 1).astype(np.int64)
+    if not counts.sum():
+        of = f" of {len(sizes)} owners" if len(sizes) > 1 else ""
+        raise ScenarioError(
+            f"data.validation: expected a share of at least one example, found {share:g} of {n} training "
+            f"examples{of}; raise it"
+        )
+    drawn = np.zeros(n, bool)
+    drawn[np.lexsort((keys, owners))] = np.arange(n) - np.repeat(ends - sizes, sizes) < np.repeat(counts, sizes)
+    return drawn
 
 
 def check_features(where: str | Path, x: npt.NDArray[Any]) -> None:

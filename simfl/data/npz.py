@@ -1,5 +1,6 @@
 """NumPy archives with `x_train, y_train[, x_test, y_test]`, or `x, y`.
 
+`x_validation, y_validation` are the examples of `data.validation: own`.
 Another array [n] may name the owner of each training example (`data.partition: {kind: by_column, column: user}`), and
 one with `_test` after its name those of test examples.
 Integers of up to 32 bits are stored as such, all else as float32; `scale` or `normalize` changes what they mean.
@@ -18,7 +19,7 @@ from simfl.data.files import candidates, first_file
 from simfl.errors import DataError, damaged_archive, nearest
 from simfl.streams import Streams
 
-_KEYS = ("x", "y", "x_train", "y_train", "x_test", "y_test")
+_KEYS = ("x", "y", "x_train", "y_train", "x_test", "y_test", "x_validation", "y_validation")
 
 
 def load_npz(
@@ -31,12 +32,13 @@ def load_npz(
     regression: bool = False,
     group: str | None = None,
     scale: float | None = None,
+    own_validation: bool = False,
 ) -> Dataset:
     """Load an .npz archive.
 
     Images [n, height, width] are stored flat, with their `image_shape`; [n, height, width, channels] stay as they are.
     The test part is in the archive, or in `test_path` as `x_test, y_test` or `x, y`. `scale` is the factor of integer
-    features, such as 1/255; None: 1. See `Loader` for the other options.
+    features, such as 1/255; None: 1. `own_validation` takes the validation part, too. See `Loader` for the others.
     """
     keys = _KEYS if group is None else (*_KEYS, group, f"{group}_test")
     file, arrays = read_arrays(path, root, "data.path", keys)
@@ -59,6 +61,15 @@ def load_npz(
         test_groups = _owners(test_file, test_arrays, named, len(test[0]))
     if test is not None and test[0].shape[1:] != x.shape[1:]:
         raise DataError(f"{test_file}: test examples have shape {test[0].shape[1:]}, training ones {x.shape[1:]}")
+    aside = 0
+    if own_validation:
+        part = _pair(file, arrays, "x_validation", "y_validation") if "x_validation" in arrays else None
+        if part is None or test is None or part[0].shape[1:] != x.shape[1:]:
+            expected = f"x_test and y_test, and x_validation and y_validation with examples of shape {x.shape[1:]}"
+            raise DataError(f"{file}: expected {expected}, for data.validation: own, found {', '.join(arrays)}")
+        aside = len(part[0])
+        test = np.concatenate([test[0], part[0]]), np.concatenate([test[1], part[1]])
+        test_groups = None if test_groups is None else np.resize(test_groups, len(test[0]))  # only those of tests stay
     return assembled(
         file.stem,
         file,
@@ -73,6 +84,7 @@ def load_npz(
         image_shape=x.shape[1:] if x.ndim >= 3 else None,
         scaling=scaling_by(file, x, scale),
         files=tuple(dict.fromkeys((file, test_file))),
+        own_validation=aside,
     )
 
 

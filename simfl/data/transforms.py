@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simfl.data.base import Dataset, FloatArray, Step, show_label
+from simfl.data.base import Aside, Dataset, FloatArray, Step, show_label
 from simfl.errors import DataError, ScenarioError, nearest
 from simfl.streams import Streams
 
@@ -31,7 +31,7 @@ def transform(
     normalize: str = "none",
     fit_on: Mapping[str, int] | None = None,
     streams: Streams | None = None,
-    validation: float | None = None,
+    validation: Aside = None,
 ) -> Dataset:
     """Keep some classes, set `validation` aside, apply PCA, then normalize.
 
@@ -51,7 +51,9 @@ def transform(
     if class_groups is not None:
         data = merge_classes(data, class_groups)
     streams = streams or Streams(0)
-    if validation is not None:
+    if validation == "own":
+        data = data.with_own_validation()
+    elif validation is not None:
         data = data.set_aside(validation, streams)
     public = None
     if fit_on is not None:
@@ -118,12 +120,14 @@ def _renumbered(data: Dataset, groups: Sequence[Sequence[int]], labels: tuple[fl
             raise DataError(f"{data.name}: no {part} example of the classes {[*itertools.chain(*groups)]}; name others")
         parts.append(renumbered)
     train, test = (renumbered >= 0 for renumbered in parts)
+    first = len(test) - data.own_validation
     return replace(
         data.training_part(train),
         train_y=parts[0][train],
         test_x=data.test_x[test],
         test_y=parts[1][test],
         test_groups=None if data.test_groups is None else data.test_groups[test],
+        own_validation=int(test[first:].sum()),
         num_classes=len(groups),
         labels=labels,
     )

@@ -36,6 +36,8 @@ def load_huggingface(
     path: str | Path | None = None,
     split: str = "train",
     test_split: str | None = None,
+    validation_split: str | None = None,
+    own_validation: bool = False,
     features: Sequence[str] = (),
     label: str | None = "label",
     length: int = 32,
@@ -47,23 +49,33 @@ def load_huggingface(
     """Load a set by its `name`, `config` and `revision` on the hub, or from `path`.
 
     `split` is the training part, `test_split` the test part; None: the one called test or validation, else a share is
-    set aside. `features` are columns, none: all but `label` and `group`. A `label` of None makes windows of `length`
-    characters of a column of texts. `scale` is the factor of integers, None: 1/255 for images. See `Loader`.
+    set aside. With `own_validation`, `validation_split` is that part; None: the one called validation. `features` are
+    columns, none: all but `label` and `group`. A `label` of None makes windows of `length` characters of a column of
+    texts. `scale` is the factor of integers, None: 1/255 for images. See `Loader`.
     """
     place = next((one for one in candidates(path, root, "huggingface") if one.exists()), Path(path)) if path else None
     where = f"data.name: {name}" if place is None else str(place)
     parts: dict[str, Any] = _of_hub(str(name), config, revision) if place is None else _files_of(place)
-    tests = [one for one in TESTS if one in parts and one != split][:1] if test_split is None else [test_split]
-    for key, part in (("split", split), *(("test_split", part) for part in tests)):
+    aside = [validation_split or "validation"] if own_validation else []
+    tests = [one for one in TESTS if one in parts and one not in (split, *aside)][:1]
+    tests = tests if test_split is None else [test_split]
+    if own_validation and (label is None or len({split, *tests, *aside}) < 3):
+        found = "texts without a label" if label is None else ", ".join(parts)
+        expected = "labels, and different parts for training, test and validation"
+        raise DataError(f"data.validation: own: expected {expected}, found {found}; name them, or use a share")
+    keys = ("split", *["test_split"] * len(tests), "validation_split")
+    for key, part in zip(keys, (split, *tests, *aside), strict=False):
         if part not in parts:
             raise DataError(f"data.{key}: expected one of {', '.join(parts)}, found {part!r}{nearest(part, parts)}")
-    tables = [parts[part] if place is None else read_arrow(parts[part]) for part in (split, *tests)]
+    tables = [parts[part] if place is None else read_arrow(parts[part]) for part in (split, *tests, *aside)]
     apart, known = [column for column in (label, group) if column is not None], tables[0].column_names
     names = [*(features or (column for column in known if column not in apart)), *apart]
     for column in names:
         if column not in known:
             found = f"{', '.join(known)}{nearest(column, known)}"
             raise DataError(f"{where}: expected a column {column!r}, found {found}")
+    num_aside = len(tables[-1]) if aside else 0
+    tables[1:] = [_joined(where, tables[1:], names)] if aside else tables[1:]
     sets = [ArrowColumns(where, table.select([one for one in names if one in table.column_names])) for table in tables]
     called = Path(path or str(name)).stem
     if label is None:
@@ -80,8 +92,20 @@ def load_huggingface(
             if min(data.labels) == -1:
                 raise DataError(f"{where}: {label}: found -1, which means that labels are missing; use another split")
             data = dataclasses.replace(data, labels=tuple(classes[int(number)] for number in data.labels))
-    files = () if place is None else tuple(file for part in (split, *tests) for file in parts[part])
-    return dataclasses.replace(data, files=files)
+    files = () if place is None else tuple(file for part in (split, *tests, *aside) for file in parts[part])
+    return dataclasses.replace(data, files=files, own_validation=num_aside)
+
+
+def _joined(where: str, tables: Sequence[Any], names: Sequence[str]) -> Any:
+    """Return the rows of the test part and of the validation part."""
+    import pyarrow as pa
+
+    both = [name for name in names if all(name in table.column_names for table in tables)]
+    try:
+        return pa.concat_tables([table.select(both) for table in tables])
+    except pa.ArrowInvalid as error:
+        found = str(error).partition("\n")[0]
+        raise DataError(f"{where}: expected test and validation parts of the same columns ({found})") from None
 
 
 def _of_hub(name: str, config: str | None, revision: str | None) -> dict[str, Any]:

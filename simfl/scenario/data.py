@@ -54,6 +54,33 @@ def _is_zero(value: object) -> bool:
     return value == 0
 
 
+class OwnValidation(Config):
+    """The set's own validation part.
+
+    Archives (npz) have it as x_validation and y_validation, sets of Hugging Face as the part that `validation_split`
+    names. Other sets have none. The set must have a test part, too.
+    """
+
+    kind: Literal["own"] = variant("own")
+
+
+class ClientsValidation(Config):
+    """Each client's own share, kept out of its training part once that is known.
+
+    Every client gives in proportion to its size, up to one example, and keeps one at least. Sizes, weights and privacy
+    are those of what it trains on. `normalize` and `pca` are fitted before, on these examples as well. No two clients
+    may hold one example, as with partition resample.
+    """
+
+    kind: Literal["clients"] = variant("clients")
+    clients: OpenShare = Field(description="share of each client's examples")
+
+
+SetAside = Annotated[
+    float | OwnValidation | ClientsValidation, ByKind(default="clients", number=Within(above=0, below=1))
+]
+
+
 class DataConfig(Config):
     """Base of all data sets."""
 
@@ -72,11 +99,12 @@ class DataConfig(Config):
         """Whether the data set names the owner of each example."""
         return False
 
-    validation: OpenShare | None = option(
+    validation: SetAside | None = option(
         None,
-        "share of the training examples, drawn by the seed and of every known owner alike, that is neither trained nor "
-        "tested on: what chooses (goals of `stop`, targets of comparisons, tuning) looks at it in place of the test "
-        "set. Metrics then have validation_loss and validation_accuracy. Not written where it is null",
+        "examples that are neither trained nor tested on: a share of the training examples, drawn by the seed and of "
+        "every known owner alike; own, the set's own part; or {clients: 0.1}, such a share of each client's examples. "
+        "What chooses (goals of `stop`, targets of comparisons, tuning) looks at them in place of the test set. "
+        "Metrics then have validation_loss and validation_accuracy. Not written where it is null",
         exclude_if=_is_null,
     )
     partition: Partition = option(Iid(), "how the training examples are divided over the clients")
@@ -389,6 +417,9 @@ class HuggingFace(SplitData):
     )
     split: Text = option("train", "the part to train on")
     test_split: Text | None = option(None, "the part to test on; null: test or validation, else test_fraction")
+    validation_split: Text | None = option(
+        None, "the part of `validation: own`; null: validation. Not written where it is null", exclude_if=_is_null
+    )
     features: tuple[Text, ...] = option((), "columns of the features; []: all but `label` and `owner`")
     label: Text | None = option(
         "label", "the column of labels, or of targets of a regression; null: none, for a column of texts"
@@ -408,6 +439,9 @@ class HuggingFace(SplitData):
         if (self.name is None) == (self.path is None):
             given = "neither" if self.name is None else "both"
             yield Problem("name (of the hub) or path (of files)", given, "give one of them", ("name",))
+        if self.validation_split is not None and not isinstance(self.validation, OwnValidation):
+            advice = "add it, or remove validation_split"
+            yield Problem("validation: own beside it", "none", advice, ("validation_split",))
         for key in ("config", "revision") if self.path is not None else ():
             if getattr(self, key) is not None:
                 yield Problem("none beside path", show(getattr(self, key)), f"remove {key}", (key,))

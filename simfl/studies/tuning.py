@@ -34,6 +34,7 @@ from simfl.errors import ScenarioError
 from simfl.records import Run
 from simfl.records.display import measure_label
 from simfl.records.folder import replace_text
+from simfl.records.tables import OWN
 from simfl.scenario.units import format_time
 from simfl.studies.plan import PlannedRun, Planner, StudyPlan
 from simfl.studies.tune import COSTS, WIDER, Tune
@@ -138,7 +139,7 @@ def rule_of(tune: Tune) -> Rule:
         when = f"at {format_time(at)}" if isinstance(at, float) else {"end": "at the end", "best": "at its best"}[at]
         words = f"{'least' if smaller else 'largest'} {measure_label(metric)} {when}"
         rule = Rule(metric, smaller, words, at=at)
-    if tune.on == "validation" and rule.metric.startswith("test_"):
+    if tune.on == "validation" and (rule.metric.startswith("test_") or rule.metric in OWN):
         raise ScenarioError(
             f"tune.for: expected a metric that is not of the test set, found {rule.metric!r}; choose one of "
             "validation, or write on: test"

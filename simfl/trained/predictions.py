@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfl.assembly.data import load_data, model_of
+from simfl.assembly.data import divided, model_of
 from simfl.data import Dataset, npz, table
 from simfl.data.base import show_label
 from simfl.data.files import plain_name
@@ -42,7 +42,7 @@ class Trained:
         self.file = RunFolder(run.folder).models_path("model")
         parts = run.model
         self.scenario: Scenario = from_mapping(run.scenario, run.name)
-        self.dataset: Dataset = load_data(self.scenario, Streams(self.scenario.seed), run.given.get("data"))
+        self.dataset: Dataset = divided(self.scenario, Streams(self.scenario.seed), run.given.get("data"))[0]
         self.model: AbstractModel = model_of(self.scenario, self.dataset, run.given.get("model"))
         self._evaluator = Evaluator(self.model, choose_device(device), self.dataset.scaling)
         try:

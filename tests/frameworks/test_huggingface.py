@@ -17,6 +17,7 @@ from PIL import Image
 from simfl import run
 from simfl.data import Dataset, load_dataset
 from simfl.errors import DataError, ScenarioError
+from simfl.scenario import from_mapping
 from simfl.streams import Streams
 
 RANDOM = np.random.default_rng(5)
@@ -183,3 +184,34 @@ def test_files_that_the_library_writes_are_read_as_it_reads_them(
     np.testing.assert_array_equal(hub.train_x, file.train_x)
     with pytest.raises(DataError, match=r"data\.name: .*nowhere: cannot be loaded"):
         load_dataset("huggingface", **by_name | {"name": str(tmp_path / "nowhere")})
+
+
+def test_a_named_split_is_the_validation_part_of_its_own(tmp_path: Path) -> None:
+    for part, rows in {"train": slice(4), "test": slice(4, 6), "validation": slice(6, 7), "dev": slice(5, 8)}.items():
+        pq.write_table(images(rows), tmp_path / f"{part}.parquet")
+    data = load(tmp_path, group="site", validation="own")
+    assert data.validation is not None
+    assert data.validation[0].tolist() == PIXELS[6:7].tolist()
+    assert data.test_x.tolist() == PIXELS[4:6].tolist()
+    assert data.test_groups is not None
+    assert data.test_groups.tolist() == SITES[4:6]
+    assert [file.stem for file in data.files] == ["train", "test", "validation"]
+    named = load(tmp_path, group="site", validation="own", validation_split="dev")
+    assert named.validation is not None
+    assert [named.class_labels[label] for label in named.validation[1]] == ["dog", "cat", "dog"]
+    assert load(tmp_path, group="site").validation is None
+    with pytest.raises(DataError, match=r"data\.validation_split: expected one of .*dev.*, found 'deb'; did you mean"):
+        load(tmp_path, group="site", validation="own", validation_split="deb")
+    for wrong in ({"test_split": "validation"}, {"validation_split": "train"}, {"label": None}):
+        with pytest.raises(DataError, match=r"^data\.validation: own: expected labels, and different parts for train"):
+            load(tmp_path, **{"group": "site", "validation": "own"} | wrong)
+    other = table({"image": [encoded(PIXELS[0])], "label": ["dog"], "site": ["a"]})
+    pq.write_table(other, tmp_path / "dev.parquet")
+    with pytest.raises(DataError, match="expected test and validation parts of the same columns"):
+        load(tmp_path, group="site", validation="own", validation_split="dev")
+
+
+def test_a_split_is_named_for_nothing_else() -> None:
+    data = {"set": "huggingface", "path": "x", "validation_split": "dev"}
+    with pytest.raises(ScenarioError, match=r"data\.validation_split: expected validation: own beside it"):
+        from_mapping({"algorithm": "adpsgd", "data": data})

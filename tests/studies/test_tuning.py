@@ -157,6 +157,7 @@ def test_a_key_path_is_tuned_where_a_setting_has_it():
     [
         ({"also": {"algorithm.speed": [1, 2]}}, r"tune\.algorithm\.speed: expected a key path of a setting"),
         ({"for": {"metric": "test_loss"}}, r"tune\.for: expected a metric that is not of the test set"),
+        ({"for": {"metric": "own_accuracy"}}, r"not of the test set, found 'own_accuracy'; .*on: test"),
         ({"for": {"time_to": 2}}, r"tune\.for\.time_to: expected a test accuracy in \(0, 1\]"),
         ({"for": {"speed": 2}}, r"tune\.for: expected a metric, or one of time_to"),
         ({STEP: {"from": 1, "to": 0.1}}, r"algorithm\.step_size: expected a smaller first value"),
