@@ -238,8 +238,8 @@ def qualified(protection: Protection, setup: Setup) -> Protection:
             covers = f"init.from: epsilon covers this run alone, not counting {what}"
             warnings = (*warnings, f"{covers}; add what that run spent on the same data")
     if (aside := setup.dataset.validation) is not None:
-        kind = getattr(setup.scenario.data.validation, "kind", None)
-        theirs = kind == "clients" or (kind is None and setup.dataset.groups is not None)
+        form = getattr(setup.scenario.data.validation, "kind", None)
+        theirs = form == "clients" or (form is None and setup.dataset.groups is not None)
         whose = "are of the clients' own data" if theirs else "no client holds"
         uncounted.append(
             f"what evaluations tell, and what is chosen by them, of the {len(aside[1]):,} examples of data.validation, "
