@@ -11,6 +11,7 @@ import numpy as np
 
 from simfl.assembly.devices import usual_batch_s
 from simfl.assembly.known import constants_of
+from simfl.assembly.memory import Memory, memory_of
 from simfl.assembly.privacy import noise_of
 from simfl.assembly.setup import Setup, check_planned
 from simfl.assembly.world import build_world
@@ -55,6 +56,7 @@ class Forecast:
         limit: the end of a client's releases, its budget or the stop rule, in words; None without a budget.
         privacy: the ledger's statement; None without a privacy section.
         problem: L, mu, f*, zeta and sigma, as in `simfl.assembly.known`; None if the optimum is not known.
+        memory: what a run needs on a CPU.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Forecast:
     privacy: str | None
     problem: dict[str, float] | None
     warnings: list[str]
+    memory: Memory
 
 
 def forecast(setup: Setup) -> Forecast:
@@ -111,6 +114,7 @@ def forecast(setup: Setup) -> Forecast:
         privacy=statement,
         problem=constants_of(setup),
         warnings=setup.warnings,
+        memory=memory_of(setup),
     )
 
 

@@ -17,7 +17,9 @@ from simfl.errors import RunError, SimflError, missing
 from simfl.runs import CHECKPOINT_EVERY
 
 if TYPE_CHECKING:
+    from simfl.assembly.setup import Setup
     from simfl.records import Run
+    from simfl.scenario import Scenario
 
 
 def run(
@@ -87,9 +89,16 @@ def _run_all(
 
     parse_interval(checkpoint_every)  # raises before data are loaded
     single = len(paths) == 1
-    ready = load_all(
-        paths, overrides, seed, device, lambda setup: (setup.scenario, setup if single else setup.scenario)
-    )
+
+    def kept(setup: Setup) -> tuple[Scenario, Setup | Scenario]:
+        from simfl.assembly.memory import refuse_too_large
+        from simfl.tape.executor import choose_device
+
+        if choose_device(device).platform == "cpu":
+            refuse_too_large(setup)
+        return setup.scenario, setup if single else setup.scenario
+
+    ready = load_all(paths, overrides, seed, device, kept)
     warnings.filterwarnings("ignore", "privacy: epsilon is not certified")  # also in the table of results
     runs: list[Run] = []
     failed = False

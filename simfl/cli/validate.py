@@ -70,6 +70,7 @@ def _summary(forecast: Forecast) -> str:
         planned = f"planned epsilon {show_number(forecast.epsilon)} at delta {forecast.delta:g}"
         aborted = " and no secure sum is aborted" if forecast.secure_sum is not None else ""
         parts.append(f"{planned}, if all take part equally often{aborted}")
+    parts.append(f"a run needs about {forecast.memory}")
     if forecast.limit is not None:
         parts.append(f"the binding limit is {forecast.limit}")
     return "; ".join(parts)
@@ -101,14 +102,13 @@ def load_all(
             from simfl.assembly.assemble import prepare  # heavy: not for a scenario that its schema rejects
 
             setup = prepare(scenario, device)
-        except (ScenarioError, DataError) as error:
-            lines = [line if line.startswith("--") else where + line for line in str(error).splitlines()]
-            problems += [line for line in lines if line not in problems]
-        else:
             for warning in setup.warnings:
                 say(where + warning)
             kept.append(keep(setup))
             del setup
+        except (ScenarioError, DataError) as error:
+            lines = [line if line.startswith("--") else where + line for line in str(error).splitlines()]
+            problems += [line for line in lines if line not in problems]
     if problems:
         raise ScenarioError("\n".join(problems))
     return kept

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from simfl.assembly.assemble import algorithm_in_one_line, build_algorithm
+from simfl.assembly.memory import rows_of
 from simfl.assembly.setup import Setup
 from simfl.assembly.world import build_world
 from simfl.errors import RunError, SimflError, raised
@@ -68,7 +69,7 @@ class Session:
             problem,
             width=self.width,
             combines=max(1, combines),
-            capacity=2 * scenario.clients.count + 64,
+            capacity=rows_of(setup),
             steps=self.algorithm.steps_per_call,
             device=device,
             devices=execution.devices,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simfl.assembly.assemble import assemble, prepare
+from simfl.assembly.memory import refuse_too_large
 from simfl.assembly.setup import Own, Setup
 from simfl.callbacks import Callback, Callbacks
 from simfl.errors import DataError, ScenarioError, SimflError, to_path
@@ -64,7 +65,7 @@ def run(
         checkpoint_every: host time between the checkpoints that `resume` uses: "5 min", seconds, or "never".
 
     Raises:
-        ScenarioError, DataError: bad input, before anything runs.
+        ScenarioError, DataError: bad input, or a run that memory cannot hold, before anything runs.
         RunError: the run failed; its measurements until then are in its folder.
     """
     every_s = parse_interval(checkpoint_every)
@@ -73,6 +74,8 @@ def run(
     if isinstance(scenario, Setup) and Own(model, data):
         raise ScenarioError("run: model and data: expected none with what prepare returned; give them to prepare")
     setup = scenario if isinstance(scenario, Setup) else prepare(scenario, device, model=model, data=data)
+    if accelerator.platform == "cpu":
+        refuse_too_large(setup)
     # The algorithm may reject its options: find out before there is a folder.
     with watching(setup.scenario.name, progress) as watch:
         simulation = Simulation(setup, accelerator, watch, every_s=every_s, callbacks=callbacks)

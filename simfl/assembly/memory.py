@@ -1,0 +1,150 @@
+"""The memory that a run will need, in named parts, before it runs.
+
+The parts are those of a process that runs one scenario on a CPU. Arrays are counted, because their shapes are known.
+Libraries and compiled programs are constants that were measured (docs/planning.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simfl.assembly.setup import Setup
+from simfl.errors import ScenarioError
+from simfl.models.layered import AbstractNetwork
+from simfl.records.display import show_bytes
+
+#: Python with the libraries of every run, and with those of privacy; measured.
+LIBRARIES, OF_PRIVACY = 230 << 20, 70 << 20
+#: Compiled programs of a run, further ones for each equation of a model's loss, and for an optimizer; measured.
+PROGRAMS, OF_EQUATION, OF_OPTIMIZER = 150 << 20, 1.05 * 2**20, 65 << 20
+#: Equations of the loss of a linear model.
+OF_LINEAR = 31
+#: Rows beside the bank while models are averaged, 16 at a time (`simfl.tape.executor.CHUNK_MODELS`) of 4 rows each.
+OF_MEAN = 16 * (1 + 4)
+#: What to lower, by the part that is the largest of those that a scenario decides.
+LOWER = {
+    "data": "the number of examples (data)",
+    "models": "clients.count, or take a smaller model",
+    "computing": "algorithm.batch_size, or take a smaller model",
+    "programs": "the number of the model's layers",
+}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The bytes of a run, by part; `loaded` of them are taken when the run begins.
+
+    Parts: `libraries`, `programs` (compiled), `data` (on the host and on the device), `models` (rows of the bank), and
+    `computing` (activations of a mini-batch, and the mean of models).
+    """
+
+    parts: dict[str, int]
+    loaded: int
+
+    @property
+    def total(self) -> int:
+        """The sum of all parts."""
+        return sum(self.parts.values())
+
+    def __str__(self) -> str:
+        largest = sorted(self.parts.items(), key=lambda part: -part[1])[:3]
+        return f"{show_bytes(self.total)} of memory, " + ", ".join(f"{name} {show_bytes(of)}" for name, of in largest)
+
+
+def memory_of(setup: Setup) -> Memory:
+    """Return the memory that a run of a scenario needs on a CPU, as an estimate."""
+    problem, dataset, training = setup.problem, setup.dataset, setup.training
+    measured = [dataset.test_x, dataset.test_y, *(dataset.validation or ())]
+    stored = sum(array.nbytes for array in (dataset.train_x, dataset.train_y, *measured))
+    losses = len(problem.measured.loss_examples) * problem.data.train_x[:1].nbytes
+    # Evaluations have padded copies. The device takes the training part as it is, if that is in one piece.
+    on_device = sum(array.nbytes for array in measured) + losses + 4 * len(setup.partition.indices)
+    if dataset.validation is not None:
+        on_device += dataset.train_x.nbytes
+    equations, results = _traced(setup)
+    optimizers = sum(plan is not None for plan in (training.optimizer, training.server_optimizer))
+    libraries = LIBRARIES + OF_PRIVACY * (setup.ledger is not None)
+    return Memory(
+        {
+            "libraries": libraries,
+            "programs": PROGRAMS + round(OF_EQUATION * equations) + OF_OPTIMIZER * optimizers,
+            "data": stored + on_device,
+            "models": 4 * problem.model.size * (rows_of(setup) + 1),
+            "computing": 4 * problem.model.size * OF_MEAN + results,
+        },
+        libraries + stored,
+    )
+
+
+def rows_of(setup: Setup) -> int:
+    """Return the rows that the bank begins with: two for each client, and some in messages."""
+    return 2 * setup.scenario.clients.count + 64
+
+
+def refuse_too_large(setup: Setup) -> None:
+    """Refuse a run that does not fit into what this machine has left.
+
+    Raises:
+        ScenarioError: one line that says what to lower.
+    """
+    memory, left = memory_of(setup), available_bytes()
+    if memory.total - memory.loaded > left:
+        largest = max(LOWER, key=lambda name: memory.parts[name])
+        raise ScenarioError(
+            f"{setup.scenario.name}: expected a run that fits into the {show_bytes(left)} of memory that are left "
+            f"here, found one that needs {memory}; lower {LOWER[largest]}"
+        )
+
+
+def available_bytes() -> float:
+    """Return the memory that this process can still take; infinite where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        amounts = {name: 1024.0 * int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+        left = amounts["MemAvailable"] + amounts.get("SwapFree", 0.0)
+    except (OSError, KeyError, ValueError, IndexError):
+        try:
+            left = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        except (AttributeError, OSError, ValueError):  # Windows
+            return math.inf
+    for limit in ("memory.max", "memory/memory.limit_in_bytes"):  # of a container
+        with contextlib.suppress(OSError, ValueError):  # none
+            left = min(left, float((Path("/sys/fs/cgroup") / limit).read_text(encoding="ascii")))
+    return left
+
+
+def _traced(setup: Setup) -> tuple[int, int]:
+    """Return how many equations the losses of a mini-batch have, and the bytes of their results."""
+    if not setup.training.initial.any():  # a linear model: no reason to import JAX
+        return OF_LINEAR, 0
+    from simfl.models.lazy import jax, jnp, start_jax
+
+    start_jax()
+    model, data = setup.problem.model, setup.problem.data
+    batch = setup.problem.max_batch
+    if isinstance(model, AbstractNetwork):  # computed in parts
+        batch = min(batch, model.cpu_batch, model.max_batch)
+    kinds = jnp.int32 if model.tokens else jnp.float32, data.train_y.dtype
+    x, y = (
+        jax.ShapeDtypeStruct((batch, *array.shape[1:]), kind)
+        for array, kind in zip((data.train_x, data.train_y), kinds, strict=True)
+    )
+    traced = jax.make_jaxpr(model.losses)(jax.ShapeDtypeStruct((model.size,), jnp.float32), x, y)
+    return _counted(traced.jaxpr)
+
+
+def _counted(program: Any) -> tuple[int, int]:
+    """Return the number of equations of a jaxpr, those inside others too, and the bytes of their results."""
+    count = size = 0
+    for equation in program.eqns:
+        listed = [each if isinstance(each, tuple) else (each,) for each in equation.params.values()]
+        inner = [getattr(each, "jaxpr", each) for values in listed for each in values]
+        counts = [_counted(each) for each in inner if hasattr(each, "eqns")]
+        count += 1 + sum(each for each, _ in counts)
+        size += sum(each for _, each in counts) or sum(4 * math.prod(one.aval.shape) for one in equation.outvars)
+    return count, size

@@ -1,0 +1,99 @@
+"""The memory of a run before it runs."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import simfl
+from simfl.assembly import memory
+from simfl.cli.app import main
+from simfl.errors import ScenarioError
+from simfl.runs.runner import prepare
+
+SMALL = {"name": "small", "algorithm": {"kind": "adpsgd", "batch_size": 8}, "clients": 4, "stop": {"updates": 40}}
+LARGE = {**SMALL, "name": "large", "model": {"kind": "mlp", "hidden": [1000, 1000]}, "clients": 16}
+PEAK = """
+import resource
+from simfl.cli.app import main
+try:
+    main()
+finally:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def called(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["simfl", *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code or 0
+
+
+def test_rows_of_models_are_counted_and_the_total_is_the_sum_of_all_parts():
+    few, many = (memory.memory_of(prepare({**SMALL, "clients": count})) for count in (4, 40))
+    assert few.parts["models"] == 4 * 650 * (2 * 4 + 64 + 1)
+    assert many.parts["models"] - few.parts["models"] == 4 * 650 * 2 * 36
+    assert few.total == sum(few.parts.values()) > few.loaded > 0
+    assert re.fullmatch(r"433\.\d MB of memory, libraries 241\.2 MB, programs .*", str(few))
+
+
+def test_layers_and_activations_count():
+    mlp, cnn = (memory.memory_of(prepare({**SMALL, "model": model})) for model in ("mlp", "cnn"))
+    assert cnn.parts["programs"] > mlp.parts["programs"]
+    assert cnn.parts["computing"] > mlp.parts["computing"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "lower"),
+    [({}, "lower the number of the model's layers"), (LARGE, "lower clients.count, or take a smaller model")],
+)
+def test_a_run_that_does_not_fit_is_refused_in_one_line_before_it_has_a_folder(tmp_path, monkeypatch, changes, lower):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 5e7)
+    with pytest.raises(ScenarioError, match=r"expected a run that fits into the 50 MB of memory") as refused:
+        simfl.run({**SMALL, **changes}, out=tmp_path, progress=False)
+    line = str(refused.value)
+    assert "\n" not in line
+    assert line.endswith(lower)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_commands_state_and_refuse(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "small.yaml"
+    path.write_text("{algorithm: {kind: adpsgd, batch_size: 8}, clients: 4, stop: {updates: 40}}\n", encoding="utf-8")
+    monkeypatch.setattr(memory, "available_bytes", lambda: 5e7)
+    assert called(monkeypatch, "validate", path) == 0
+    assert "; a run needs about 433." in capsys.readouterr().out
+    assert called(monkeypatch, "run", path, path, "--out", tmp_path / "out") == 2
+    shown = capsys.readouterr().err
+    assert shown.count("expected a run that fits into the 50 MB") == 1
+    assert str(path) in shown
+    assert not list((tmp_path / "out").glob("small"))
+
+
+def test_the_machine_says_what_is_left():
+    left = memory.available_bytes()
+    assert left > 0
+    assert (sys.platform == "win32") == math.isinf(left)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux, and libraries differ")
+@pytest.mark.parametrize("scenario", [SMALL, LARGE], ids=["small", "large"])
+def test_the_estimate_is_within_a_fifth_of_the_measured_peak(tmp_path, scenario):
+    scenario = {**scenario, "stop": {"updates": 400 if scenario is LARGE else 20_000}}
+    path = tmp_path / "one.yaml"
+    path.write_text(json.dumps(scenario), encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if "CACHE" not in name}  # programs are compiled
+    ran = subprocess.run(
+        [sys.executable, "-c", PEAK, "run", str(path), "--quiet", "--out", str(tmp_path / "out")],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert memory.memory_of(prepare(scenario)).total == pytest.approx(int(ran.stdout.split()[-1]), rel=0.2)
