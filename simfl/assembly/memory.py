@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from simfl.assembly.setup import Setup
 from simfl.errors import ScenarioError
-from simfl.models.layered import AbstractNetwork
 from simfl.records.display import show_bytes
 
 #: Python with the libraries of every run, and with those of privacy; measured.
@@ -66,7 +64,11 @@ def memory_of(setup: Setup) -> Memory:
     on_device = sum(array.nbytes for array in measured) + losses + 4 * len(setup.partition.indices)
     if dataset.validation is not None:
         on_device += dataset.train_x.nbytes
-    equations, results = _traced(setup)
+    equations, results = OF_LINEAR, 0
+    if training.initial.any():  # else a linear model: no reason to import JAX
+        from simfl.tape.equations import equations_of
+
+        equations, results = equations_of(problem)
     optimizers = sum(plan is not None for plan in (training.optimizer, training.server_optimizer))
     libraries = LIBRARIES + OF_PRIVACY * (setup.ledger is not None)
     return Memory(
@@ -104,47 +106,11 @@ def refuse_too_large(setup: Setup) -> None:
 def available_bytes() -> float:
     """Return the memory that this process can still take; infinite where the system does not say."""
     try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        amounts = {name: 1024.0 * int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
-        left = amounts["MemAvailable"] + amounts.get("SwapFree", 0.0)
-    except (OSError, KeyError, ValueError, IndexError):
-        try:
-            left = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        except (AttributeError, OSError, ValueError):  # Windows
-            return math.inf
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+        left = 1024.0 * sum(map(int, re.findall(r"^(?:MemAvailable|SwapFree): +(\d+) kB", text, re.MULTILINE)))
+    except (OSError, ValueError):  # another system
+        return math.inf
     for limit in ("memory.max", "memory/memory.limit_in_bytes"):  # of a container
         with contextlib.suppress(OSError, ValueError):  # none
             left = min(left, float((Path("/sys/fs/cgroup") / limit).read_text(encoding="ascii")))
     return left
-
-
-def _traced(setup: Setup) -> tuple[int, int]:
-    """Return how many equations the losses of a mini-batch have, and the bytes of their results."""
-    if not setup.training.initial.any():  # a linear model: no reason to import JAX
-        return OF_LINEAR, 0
-    from simfl.models.lazy import jax, jnp, start_jax
-
-    start_jax()
-    model, data = setup.problem.model, setup.problem.data
-    batch = setup.problem.max_batch
-    if isinstance(model, AbstractNetwork):  # computed in parts
-        batch = min(batch, model.cpu_batch, model.max_batch)
-    kinds = jnp.int32 if model.tokens else jnp.float32, data.train_y.dtype
-    x, y = (
-        jax.ShapeDtypeStruct((batch, *array.shape[1:]), kind)
-        for array, kind in zip((data.train_x, data.train_y), kinds, strict=True)
-    )
-    traced = jax.make_jaxpr(model.losses)(jax.ShapeDtypeStruct((model.size,), jnp.float32), x, y)
-    return _counted(traced.jaxpr)
-
-
-def _counted(program: Any) -> tuple[int, int]:
-    """Return the number of equations of a jaxpr, those inside others too, and the bytes of their results."""
-    count = size = 0
-    for equation in program.eqns:
-        listed = [each if isinstance(each, tuple) else (each,) for each in equation.params.values()]
-        inner = [getattr(each, "jaxpr", each) for values in listed for each in values]
-        counts = [_counted(each) for each in inner if hasattr(each, "eqns")]
-        count += 1 + sum(each for each, _ in counts)
-        size += sum(each for _, each in counts) or sum(4 * math.prod(one.aval.shape) for one in equation.outvars)
-    return count, size

@@ -78,7 +78,7 @@ def test_the_commands_state_and_refuse(tmp_path, monkeypatch, capsys):
 def test_the_machine_says_what_is_left():
     left = memory.available_bytes()
     assert left > 0
-    assert (sys.platform == "win32") == math.isinf(left)
+    assert math.isfinite(left) or sys.platform != "linux"
 
 
 @pytest.mark.slow

@@ -361,7 +361,8 @@ def test_a_missing_module_that_simfl_does_not_require_is_no_line_of_its_own():
 
 
 def test_validate_checks_without_running(simfl_, scenario, tmp_path):
-    weighs = "softmax of 650 parameters, 2.6 kB in a message; a message takes 1.021 ms, a mini-batch 1.6 ms"
+    weighs = "softmax of 650 parameters, 2.6 kB in a message; a message takes 1.021 ms, a mini-batch 1.6 ms; "
+    weighs += "a run needs about 433.9 MB of memory, libraries 241.2 MB, programs 191.4 MB, data 934.4 kB"
     assert simfl_("validate", scenario) == (0, f"{scenario}: valid: sync_sgd, 4 clients; {weighs}\n", "")
     gossip = simfl_("validate", scenario, "--set", "algorithm.kind=adpsgd")
     assert gossip == (0, f"{scenario}: valid: adpsgd, 4 clients, ring, spectral gap 0.667; {weighs}\n", "")
