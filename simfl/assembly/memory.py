@@ -84,7 +84,7 @@ def memory_of(setup: Setup) -> Memory:
 
 
 def rows_of(setup: Setup) -> int:
-    """Return the rows that the bank begins with: two for each client, and some in messages."""
+    """Return the rows that the bank begins with: two for each client and 64."""
     return 2 * setup.scenario.clients.count + 64
 
 
@@ -104,7 +104,7 @@ def refuse_too_large(setup: Setup) -> None:
 
 
 def available_bytes() -> float:
-    """Return the memory that this process can still take; infinite where the system does not say."""
+    """Return the bytes that this process can still take; infinite if unknown."""
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
         left = 1024.0 * sum(map(int, re.findall(r"^(?:MemAvailable|SwapFree): +(\d+) kB", text, re.MULTILINE)))

@@ -14,7 +14,7 @@ from simfl.tape.problem import LearningProblem
 
 
 def equations_of(problem: LearningProblem) -> tuple[int, int]:
-    """Return how many equations the losses of a mini-batch have, and the bytes of their results."""
+    """Return the number of equations of a batch's losses, and their bytes."""
     start_jax()
     model, data, batch = problem.model, problem.data, problem.max_batch
     if isinstance(model, AbstractNetwork):  # computed in parts
@@ -25,7 +25,7 @@ def equations_of(problem: LearningProblem) -> tuple[int, int]:
 
 
 def _counted(program: Any) -> tuple[int, int]:
-    """Return the number of equations, those inside others too, and the bytes of their results."""
+    """Return the number of equations, inner ones too, and their bytes."""
     count = size = 0
     for equation in program.eqns:
         listed = [each if isinstance(each, tuple) else (each,) for each in equation.params.values()]
