@@ -92,11 +92,14 @@ FIRST = "scenario"
 
 #: Stand before and after the tables of docs/algorithms.md.
 TABLES = ("<!-- tables: written by docs/make_reference.py from simfl/algorithms/ -->\n", "<!-- end of the tables -->\n")
-#: Mechanisms that the text before the tables says once for all algorithms.
+#: Words that the text before the tables explains once for all algorithms.
 USUAL = (
     ("an example (`gaussian`, `laplace_l2`, `laplace`)", "an example"),
     ("a client (`gaussian_update`)", "a client"),
     ("(`gaussian_cohort`)", ""),
+    ("an example or a client", "example, client"),
+    ("the model to clients, their changes to the server", "changes up, model down"),
+    ("gradients to the server, the model to clients", "gradients up, model down"),
 )
 
 
@@ -116,10 +119,9 @@ def algorithms() -> str:
                 "| kind | who waits for whom | what messages contain | what is private |",
                 "| --- | --- | --- | --- |",
             ]
-        private = entry.details["privacy"]
+        cells = [f"[`{kind}`]({places[kind]}#{kind})", *(entry.details[word] for word in ("waits", "sends", "privacy"))]
         for words, short in USUAL:
-            private = private.replace(words, short).strip()
-        cells = (f"[`{kind}`]({places[kind]}#{kind})", entry.details["waits"], entry.details["sends"], private)
+            cells = [cell.replace(words, short).strip() for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
     before, _, rest = (FOLDER / "algorithms.md").read_text(encoding="utf-8").partition(TABLES[0])
     return f"{before}{TABLES[0]}{chr(10).join(lines)}\n\n{TABLES[1]}{rest.partition(TABLES[1])[2]}"
