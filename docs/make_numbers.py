@@ -188,8 +188,8 @@ SENTENCES = (
     ),
     Sentence(
         "algorithms-gossip.md",
-        "the mean model has a test accuracy of {0:.0f} % after 8 s, with `swift` {1:.0f} %, with `decentralized_sgd` "
-        "{2:.0f} % and with `adpsgd` {3:.0f} % (means of seeds 1 to 5)",
+        "the test accuracy after 8 s is {0:.0f} %, with `swift` {1:.0f} %, with `decentralized_sgd` {2:.0f} % and with "
+        "`adpsgd` {3:.0f} % (means of seeds 1 to 5)",
         "gossip/adsgd.yaml",
         [(), *((f"algorithm.kind={kind}",) for kind in ("swift", "decentralized_sgd", "adpsgd"))],
         [Measured(last("test_accuracy", at, 100), 0.04) for at in range(4)],
@@ -204,8 +204,8 @@ SENTENCES = (
     ),
     Sentence(
         "algorithms-gossip.md",
-        "the models of clients have a mean accuracy of {0:.0f} % after 30 epochs, which take {1:.2f} s. With D-PSGD on "
-        "a ring, which sends as much, they have {2:.0f} % after {3:.2f} s (means of seeds 1 to 5)",
+        "models have a mean accuracy of {0:.0f} % after 30 epochs in {1:.2f} s, with D-PSGD on a ring and as many "
+        "bytes {2:.0f} % after {3:.2f} s (means of seeds 1 to 5)",
         "gossip/epidemic.yaml",
         [(), ("algorithm={kind: decentralized_sgd, batch_size: 8, step_size: 0.4}", "topology=ring")],
         [
@@ -237,8 +237,8 @@ SENTENCES = (
     ),
     Sentence(
         "algorithms-gossip.md",
-        "30 epochs take {0:.0f} % of the time of `decentralized_sgd`, with {1:.0f} % of the bytes. The test accuracy "
-        "is {2:.1f} %, and {3:.1f} % with `decentralized_sgd` (means of seeds 1 to 5)",
+        "30 epochs take {0:.0f} % of the time and {1:.0f} % of the bytes of `decentralized_sgd`, with a test accuracy "
+        "of {2:.1f} % and not {3:.1f} % (means of seeds 1 to 5)",
         "gossip/matcha.yaml",
         [(), ("algorithm={kind: decentralized_sgd, batch_size: 8, step_size: 0.4}",)],
         [
@@ -258,9 +258,8 @@ SENTENCES = (
     ),
     Sentence(
         "algorithms-gossip.md",
-        "1,500 rounds take {0:.1f} s with `sums` and {1:.1f} s with `resend`. But v fluctuates with the losses, and "
-        "with it the length of steps: training ends at a suboptimality of {2:.1f}·10⁻⁴ in place of {3:.1f}·10⁻⁵ (means "
-        "of seeds 1 to 5)",
+        "1,500 rounds take {0:.1f} s with `sums` and {1:.1f} s with `resend`. But v fluctuates: training ends at a "
+        "suboptimality of {2:.1f}·10⁻⁴ in place of {3:.1f}·10⁻⁵ (means of seeds 1 to 5)",
         "corrected/lossy-push.yaml",
         [(), ("algorithm.lost=resend",)],
         [
@@ -313,10 +312,9 @@ SENTENCES = (
     ),
     Sentence(
         "algorithms-servers.md",
-        "`mindflayer` reaches a suboptimality of 10⁻³ after {0:.1f} s, and `rennala` with 44 gradients per step, as "
-        "many as `mindflayer` has on average, and the same step size after {1:.1f} s. It is no race against every "
-        "server: `async_sgd` with a step size of 0.1 takes {2:.2f} s, and `ringmaster` with 0.2 and `threshold: 20` "
-        "takes {3:.2f} s (means of seeds 1 to 5)",
+        "`mindflayer` reaches a suboptimality of 10⁻³ after {0:.1f} s, `rennala` with as many gradients per step, 44, "
+        "after {1:.1f} s, `async_sgd` with a step size of 0.1 after {2:.2f} s, and `ringmaster` with 0.2 and "
+        "`threshold: 20` after {3:.2f} s (means of seeds 1 to 5)",
         "late/mindflayer.yaml",
         [
             (),
