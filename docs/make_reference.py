@@ -98,6 +98,10 @@ USUAL = (
     ("a client (`gaussian_update`)", "a client"),
     ("(`gaussian_cohort`)", ""),
     ("an example or a client", "example, client"),
+    ("no client waits; with `after_update: wait`, clients wait for the server's step", "none; see `after_update`"),
+    ("no client waits", "none"),
+    ("the server waits for all selected clients", "the server, for all selected clients"),
+    ("also to clients that should start again", "also to late clients"),
     ("the model to clients, their changes to the server", "changes up, model down"),
     ("gradients to the server, the model to clients", "gradients up, model down"),
 )
