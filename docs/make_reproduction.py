@@ -384,18 +384,22 @@ def anchor_of(name: str) -> str:
 
 #: The words around the two numbers of a reading of a bound; the page says once what they are.
 BOUND_OF = r"at most (\S+) of the bound; at the end, the bound is (\S+) \(.*?\) times it(?:; vacuous)?"
+RATE_OF = r"slope (.*), of the bound (\S+)(?: ± \S+)?"
 
 
 def bounds() -> Iterator[str]:
     """Yield docs/theorems.md's table of theorems: a word, and what was measured."""
-    yield from ("| theorem | under | word | largest share; times at the end |", "| --- | --- | --- | --- |")
+    yield from ("| theorem | under | word | two numbers |", "| --- | --- | --- | --- |")
+    last = ""
     for row in rows_of("theorems-readings"):
         title, _, about = row["claim"].partition(": ")
         if about in ("the bound holds.", "what is bounded falls as fast as stated.") or "private" in about:
             title = f"{title}, rate" if about.startswith("what") else title
             reading = re.sub(r"problem: |bound: |theorem: | \(nearest to the paper\)", "", row["reading"])
-            measured = re.sub(BOUND_OF, r"\1; \2", row["evidence"])
-            yield f"| {title} | {reading} | **{word_of(row)}** | {measured} |"
+            measured = re.sub(RATE_OF, r"\1; \2", re.sub(BOUND_OF, r"\1; \2", row["evidence"]))
+            paper, _, part = title.partition(", ")
+            yield f"| {part if paper == last else title} | {reading} | **{word_of(row)}** | {measured} |"
+            last = paper
 
 
 def word_of(row: Row) -> str:
