@@ -396,6 +396,7 @@ def bounds() -> Iterator[str]:
         if about in ("the bound holds.", "what is bounded falls as fast as stated.") or "private" in about:
             title = f"{title}, rate" if about.startswith("what") else title
             reading = re.sub(r"problem: |bound: |theorem: | \(nearest to the paper\)", "", row["reading"])
+            reading = reading.replace("with d (d + 1) (ΔS/ε)²", "corrected")
             measured = re.sub(RATE_OF, r"\1; \2", re.sub(BOUND_OF, r"\1; \2", row["evidence"]))
             paper, _, part = title.partition(", ")
             yield f"| {part if paper == last else title} | {reading} | **{word_of(row)}** | {measured} |"
