@@ -386,22 +386,22 @@ def summary(results: Sequence[Result]) -> str:
 
 
 def _percent(share: float) -> str:
-    return "-" if np.isnan(share) else f"{100 * share:+.1f} %"
+    return f"{100 * share:+.1f} %"
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return the results as a table in Markdown."""
-    lines = [
-        "| processes | slow | message | computing | links | algorithm | updates | predicted | measured | error | "
-        "error without links |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    """Return the errors as a table in Markdown: a row for each setting, a column for each algorithm."""
+    rows: dict[str, dict[str, str]] = {}
     for one in results:
-        lines.append(
-            f"| {one.processes} | {one.slowdown} | {one.model_bytes / 1e3:,.0f} kB | {one.compute} | {one.links} | "
-            f"{one.algorithm} | {one.updates} | {one.predicted_s:.2f} s | {one.measured_s:.2f} s | "
-            f"{100 * one.error:+.1f} % | {_percent(one.error_without_links)} |"
+        setting = (
+            f"| {one.processes} | {one.slowdown} | {one.model_bytes / 1e3:,.0f} kB | {one.compute} | {one.links} |"
         )
+        alone = "" if np.isnan(one.error_without_links) else f" ({_percent(one.error_without_links)})"
+        rows.setdefault(setting, {})[one.algorithm] = _percent(one.error) + alone
+    head = f"| processes | slow | message | computing | links | {' | '.join(ALGORITHMS)} |"
+    lines = [head, "| --- " * (5 + len(ALGORITHMS)) + "|"]
+    for setting, errors in rows.items():
+        lines.append(f"{setting} {' | '.join(errors.get(name, '-') for name in ALGORITHMS)} |")
     return "\n".join(lines)
 
 
