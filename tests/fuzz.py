@@ -106,7 +106,9 @@ class Drawer:
                 "graph": self.one("one_peer", "exponential", "ring", "topology"), "overlap": self.one(0, 1, 3),
             },
             "divshare": {"fragments": self.one(1, 3), "peers": self.one(None, 1) if count > 1 else None},
-            "epidemic": {"peers": self.one(None, 1) if count > 1 else None, "graph": self.one("local", "oracle")},
+            "epidemic": {  # in an oracle's graph each client of an odd number has an even one of peers
+                "peers": self.one(None, 1 + count % 2) if count > 1 else None, "graph": self.one("local", "oracle")
+            },
             "matcha": {"budget": self.one(0.3, 1.0)},
             "plexus": {"sample": self.one(1, 2, 20), "success": self.one(0.3, 0.8, 1.0)},
             "swift": {"skip": self.one(0, 2)},

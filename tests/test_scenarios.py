@@ -149,7 +149,8 @@ def test_a_shortened_scenario_runs(path, tmp_path, monkeypatch):
     else:
         assert run.manifest.updates == math.ceil(UPDATES / _at_once(scenario)) * _at_once(scenario)
     assert run.clients["updates"].sum() == run.manifest.updates == len(run.updates)
-    assert run.metrics["test_loss"].iloc[-1] < run.metrics["test_loss"].iloc[0] or scenario.privacy is not None
+    noisy = scenario.privacy is not None or scenario.algorithm.kind == "multi_walk"  # few steps, on one client's data
+    assert run.metrics["test_loss"].iloc[-1] < run.metrics["test_loss"].iloc[0] or noisy
     mechanisms = (
         "gaussian",
         "gaussian_update",

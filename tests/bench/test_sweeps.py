@@ -25,7 +25,7 @@ def test_settings_of_a_case_have_one_world(name, count):
 
 @pytest.mark.slow
 def test_a_sweep_is_measured_against_runs_alone(monkeypatch, capsys):
-    short = dataclasses.replace(sweeps.SWEEPS["sweep"], updates=2000)
+    short = dataclasses.replace(sweeps.SWEEPS["sweep"], updates=20_000)
     monkeypatch.setitem(sweeps.SWEEPS, "sweep", short)
     measured = sweeps.measure("sweep", "cpu", quick=True)
     assert (measured["settings"], measured["ratio"]) == (8, pytest.approx(measured["ratios"][0]))
