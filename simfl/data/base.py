@@ -286,7 +286,7 @@ class Loader:
 
 
 def drawn_of(share: float, owners: npt.NDArray[np.int64], keys: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which examples are set aside, bool [n]: of every owner those of least keys.
+    """Return which examples are set aside, bool [n]: those with the least keys.
 
     Every owner, a number from 0 on, gives the same share up to one example, and never its last one. ScenarioError if
     that is no example.

@@ -60,9 +60,9 @@ def load_huggingface(
     tests = [one for one in TESTS if one in parts and one not in (split, *aside)][:1]
     tests = tests if test_split is None else [test_split]
     if own_validation and (label is None or len({split, *tests, *aside}) < 3):
-        found = "texts without a label" if label is None else ", ".join(parts)
+        has = "texts without a label" if label is None else ", ".join(parts)
         expected = "labels, and different parts for training, test and validation"
-        raise DataError(f"data.validation: own: expected {expected}, found {found}; name them, or use a share")
+        raise DataError(f"data.validation: own: expected {expected}, found {has}; name them, or use a share")
     keys = ("split", *["test_split"] * len(tests), "validation_split")
     for key, part in zip(keys, (split, *tests, *aside), strict=False):
         if part not in parts:
@@ -72,8 +72,8 @@ def load_huggingface(
     names = [*(features or (column for column in known if column not in apart)), *apart]
     for column in names:
         if column not in known:
-            found = f"{', '.join(known)}{nearest(column, known)}"
-            raise DataError(f"{where}: expected a column {column!r}, found {found}")
+            columns = f"{', '.join(known)}{nearest(column, known)}"
+            raise DataError(f"{where}: expected a column {column!r}, found {columns}")
     num_aside = len(tables[-1]) if aside else 0
     tables[1:] = [_joined(where, tables[1:], names)] if aside else tables[1:]
     sets = [ArrowColumns(where, table.select([one for one in names if one in table.column_names])) for table in tables]
@@ -104,8 +104,8 @@ def _joined(where: str, tables: Sequence[Any], names: Sequence[str]) -> Any:
     try:
         return pa.concat_tables([table.select(both) for table in tables])
     except pa.ArrowInvalid as error:
-        found = str(error).partition("\n")[0]
-        raise DataError(f"{where}: expected test and validation parts of the same columns ({found})") from None
+        reason = str(error).partition("\n")[0]
+        raise DataError(f"{where}: expected test and validation parts of the same columns ({reason})") from None
 
 
 def _of_hub(name: str, config: str | None, revision: str | None) -> dict[str, Any]:

@@ -66,8 +66,8 @@ def _arrays(where: str, parts: Sequence[Any], columns: tuple[str, str] | None, c
         ys.append(np.asarray(pair[1]))
         for name, arrays in (("examples", xs), ("labels", ys)):
             if arrays[-1].shape != arrays[0].shape:
-                found = f"{arrays[0].shape} and {arrays[-1].shape}"
-                raise DataError(f"{at}: expected {name} of one shape, found {found}; bring them to one, or pad them")
+                shapes = f"{arrays[0].shape} and {arrays[-1].shape}"
+                raise DataError(f"{at}: expected {name} of one shape, found {shapes}; bring them to one, or pad them")
     if not xs:
         raise DataError(f"from_dataset: {where}: expected items, found none")
     x = np.stack(xs)
