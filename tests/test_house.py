@@ -121,7 +121,7 @@ WEIGHTS = {
     "trained": 245,
     "world": 5387,
 }
-MOST_LINES = {"core": 55640, "all": 95298, "tests": 66173}
+MOST_LINES = {"core": 55640, "all": 95298, "tests": 66178}
 
 
 @dataclass(frozen=True)
