@@ -27,8 +27,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from simfl.algorithms.swift import Swift
-from simfl.world.availability import Outcome
-from simfl.world.engine import Process
 
 
 class ADSGD(Swift):
@@ -45,21 +43,9 @@ class ADSGD(Swift):
         """Take the initial models; weights are those of equal speeds."""
         super().set_up(skip=0)
 
-    def worker(self, me: int) -> Process:
-        """Repeat: compute, average, step, send."""
-        yield self.world.joined(me)
-        while self._trivial or (yield from self.world.until_back(me)):
-            gradient, read_at = self.batches.gradient(self.model[me], me), self.updates
-            size, outcome = gradient.size, (yield self.compute(me))
-            if outcome is Outcome.GONE:
-                break
-            if outcome is Outcome.CRASHED:
-                self.batches.lost(gradient)
-                continue
-            step_size = self.step_size()
-            self._average(me)
-            self.model[me] = self.descent.step(me, self.model[me], gradient, step_size)
-            del gradient  # a suspended process would keep it, and the model in it, alive
-            self.updated(me, self.updates - read_at, size, step_size)
-            self._send(me)
-        self._left[me] = True
+    def before_step(self, me: int) -> None:
+        """Average with the newest models."""
+        self._average(me)
+
+    def after_step(self, me: int) -> None:
+        """Do nothing: models are averaged before the step."""

@@ -95,13 +95,21 @@ class Swift(Algorithm):
                 self.batches.lost(gradient)
                 continue
             step_size = self.step_size()
+            self.before_step(me)
             self.model[me] = self.descent.step(me, self.model[me], gradient, step_size)
             del gradient  # a suspended process would keep it, and the model in it, alive
             self.updated(me, self.updates - read_at, size, step_size)
             self._send(me)
-            if self.client_updates[me] % (1 + self.skip) == 0:
-                self._average(me)
+            self.after_step(me)
         self._left[me] = True
+
+    def before_step(self, me: int) -> None:
+        """Do nothing: models are averaged after the step."""
+
+    def after_step(self, me: int) -> None:
+        """Average, in one of 1 + `skip` updates."""
+        if self.client_updates[me] % (1 + self.skip) == 0:
+            self._average(me)
 
     def _send(self, me: int) -> None:
         """Send the model to all neighbors."""
