@@ -91,12 +91,14 @@ def _run_all(
     single = len(paths) == 1
 
     def kept(setup: Setup) -> tuple[Scenario, Setup | Scenario]:
+        if single:  # its run looks at the memory before anything runs
+            return setup.scenario, setup
         from simfl.assembly.memory import refuse_too_large
         from simfl.tape.executor import choose_device
 
         if choose_device(device).platform == "cpu":
             refuse_too_large(setup)
-        return setup.scenario, setup if single else setup.scenario
+        return setup.scenario, setup.scenario
 
     ready = load_all(paths, overrides, seed, device, kept)
     warnings.filterwarnings("ignore", "privacy: epsilon is not certified")  # also in the table of results

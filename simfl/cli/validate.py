@@ -107,7 +107,8 @@ def load_all(
             kept.append(keep(setup))
             del setup
         except (ScenarioError, DataError) as error:
-            lines = [line if line.startswith("--") else where + line for line in str(error).splitlines()]
+            of_machine = "--", "JAX_PLATFORMS:"  # no scenario's
+            lines = [line if line.startswith(of_machine) else where + line for line in str(error).splitlines()]
             problems += [line for line in lines if line not in problems]
     if problems:
         raise ScenarioError("\n".join(problems))

@@ -1,6 +1,7 @@
 """What the environment says about JAX, the terminal or the disk neither ends a run nor changes its tables."""
 
 import json
+import shutil
 import os
 import subprocess
 import sys
@@ -85,9 +86,14 @@ def test_a_run_has_the_same_tables_whatever_the_environment_says_about_jax(tiny,
 
 @pytest.mark.slow
 def test_devices_that_are_not_there_are_one_line(tiny, tmp_path):
-    code, _, err = simfl("run", tiny, "--out", tmp_path, JAX_PLATFORMS="cuda")
-    assert code == 2
-    assert err.splitlines()[-1].startswith("JAX_PLATFORMS: expected devices of this machine, found 'cuda'; unset it")
+    other = tmp_path / "other.yaml"
+    shutil.copy(tiny, other)
+    for paths in (tiny,), (tiny, other):
+        code, _, err = simfl("run", *paths, "--out", tmp_path, JAX_PLATFORMS="cuda")
+        assert code == 2
+        said = [line for line in err.splitlines() if "JAX_PLATFORMS" in line]
+        assert len(said) == 1
+        assert said[0].startswith("JAX_PLATFORMS: expected devices of this machine, found 'cuda'; unset it")
 
 
 def test_a_terminal_without_unicode_gets_other_characters():
