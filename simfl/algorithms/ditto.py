@@ -24,8 +24,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from simfl.algorithms.fedavg import FedAvg
-from simfl.tape import Model
+from simfl.algorithms.fedavg import FedAvg, RoundUnderWay
+from simfl.tape.recording import Model, Round
 
 
 class Ditto(FedAvg):
@@ -54,11 +54,12 @@ class Ditto(FedAvg):
         """Return the duration of the steps on both models."""
         return super()._seconds(me) + super()._seconds(me)
 
-    def _train_further(self, me: int, model: Model, step_size: float) -> None:
-        """Make the steps on the personal model, each a round with its own pull."""
+    def _train(self, me: int, model: Model, this: RoundUnderWay, steps: int) -> tuple[Model | Round, int]:
+        """Make also the steps on the personal model, each a round with its own pull."""
         combine, pull = self.tape.combine, self.pull
         for _ in range(self.steps[me]):
             personal = self.personal[me]
             towards = combine((pull, personal), (-pull, model))
-            change = self.batches.train(personal, me, 1, (step_size, 0.0, 0.0, 0.0), towards)
+            change = self.batches.train(personal, me, 1, (this.step_size, 0.0, 0.0, 0.0), towards)
             self.personal[me] = combine((1.0, personal), (1.0, change))
+        return super()._train(me, model, this, steps)

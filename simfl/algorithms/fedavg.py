@@ -226,12 +226,9 @@ class FedAvg(ServerAlgorithm):
         if outcome is GONE:
             self._done(me, this, None)
             return
-        self._train_further(me, model, this.step_size)
-        change = self.batches.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0), self._correction(me, this))
-        self.sum.sent(change)
-        sent_s, examples = self.clock.now, change.all_examples
-        report = self.selection.report(me, model, change.draw, steps)
-        made = self.descent.trained(change)
+        made, examples = self._train(me, model, this, steps)
+        sent_s = self.clock.now
+        report = self.selection.report(me, model, self.batches.draws[me] - steps, steps)
         sent = self.channel.up(me, ((1.0, made),)) or made
 
         def arrived() -> None:
@@ -245,8 +242,12 @@ class FedAvg(ServerAlgorithm):
         """Return the duration of a client's round that begins now."""
         return self.world.compute.duration(me, self.steps[me] * self.batches.sizes[me], self.clock.now)
 
-    def _train_further(self, me: int, model: Model, step_size: Number) -> None:
-        """Train what else a client has; nothing by default."""
+    def _train(self, me: int, model: Model, this: RoundUnderWay, steps: int) -> tuple[Model | Round, int]:
+        """Return a client's change of the model, and the examples it took."""
+        change = self.batches.train(model, me, steps, (this.step_size, 0.0, 0.0, 0.0), self._correction(me, this))
+        self.sum.sent(change)
+        examples = change.all_examples
+        return self.descent.trained(change), examples
 
 
 class RoundUnderWay:
