@@ -36,6 +36,8 @@ _LOOKS: dict[str, tuple[str, ...]] = {
     "fednova": ("FedNova", "#771133", "rounds"),
     "diloco": ("DiLoCo", "#600000", "rounds"),
     "ditto": ("Ditto", "#662200", "rounds"),
+    "apfl": ("APFL", "#AA7744", "rounds"),
+    "pfedme": ("pFedMe", "#CC99BB", "rounds"),
     "async_local_sgd": ("async local SGD", "#6060F0"),
     "halos": ("HALoS", "#619B91"),
     "noloco": ("NoLoCo", "#B06000", "rounds"),

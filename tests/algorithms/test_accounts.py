@@ -78,8 +78,8 @@ def cases():
     for kind in ALGORITHMS:
         count = {"count": 1} if kind == "centralized_sgd" else {}
         own = f"{{kind: {kind}, batch_size: 16, step_size: {'null' if kind in ('mapa', *passed) else 0.2}}}"
-        if kind == "ditto":
-            continue  # its scenarios have no privacy
+        if kind in ("ditto", "apfl", "pfedme"):
+            continue  # their scenarios have no privacy
         if kind == "mapa":
             yield own, LAPLACE, count
         elif kind in passed:

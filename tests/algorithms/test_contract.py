@@ -69,7 +69,7 @@ def serves(kind, clients):
 ALONE = [kind for kind in ENDLESS if not serves(kind, 4)]
 EVERY = [(kind, NEEDED.get(kind, {})) for kind in ENDLESS if kind not in ALONE] + OTHER_WAYS
 #: FedAvg with other terms in the server's step: its contracts run with the slow tests.
-RELATIVES = ("scaffold", "feddyn", "fednova", "ditto", "diloco")
+RELATIVES = ("scaffold", "feddyn", "fednova", "ditto", "apfl", "pfedme", "diloco")
 #: They send many messages, or draw much in each round.
 LOUD = (
     ("divshare", {}), ("epidemic", {}), ("epidemic", {"graph": "oracle"}), ("matcha", {}), ("swift", {}), ("adsgd", {}),

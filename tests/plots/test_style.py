@@ -32,7 +32,7 @@ FAMILIES = (
     ("a2cid2", "epidemic", "divshare", "matcha", "teleportation", "swift", "adsgd", "plexus"),
     ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd", "multi_walk"),
     ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl"),
-    ("scaffold", "feddyn", "fednova", "ditto"),
+    ("scaffold", "feddyn", "fednova", "ditto", "apfl", "pfedme"),
     ("ringleader", "mindflayer", "ca2fl", "ace", "fadas"),
     ("diloco", "async_local_sgd", "halos", "decoupled_diloco", "streaming_diloco", "noloco"),
     ("fedat", "favas", "area"),

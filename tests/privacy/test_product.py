@@ -95,6 +95,8 @@ CLIENT = {
     "fednova": ("fednova", {"steps": (1, 2, 3, 2)}),
     "diloco": ("diloco", {"steps": (1, 2, 3, 2)}),
     "ditto": ("ditto", {"steps": (1, 2, 3, 2)}),  # scenarios refuse it, because its personal models are for no noise
+    "apfl": ("apfl", {"steps": (1, 2, 3, 2)}),  # like it
+    "pfedme": ("pfedme", {"steps": (1, 2, 3, 2)}),
     "async_local_sgd": ("async_local_sgd", {"grace": 0.004}),
     "streaming_diloco": ("streaming_diloco", {"fragments": 3, "steps": (1, 2, 3, 2)}),
     "decoupled_diloco": ("decoupled_diloco", {"quorum": 2, "fragments": 3, "steps": (1, 2, 3, 2)}),

@@ -1,8 +1,8 @@
 """What the environment says about JAX, the terminal or the disk neither ends a run nor changes its tables."""
 
 import json
-import shutil
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path

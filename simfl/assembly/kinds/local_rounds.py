@@ -51,7 +51,7 @@ class LocalRoundsKind(LocalStepsKind[LocalRoundsConfig], BoundedKind[LocalRounds
 
     def options(self, setup: Setup) -> dict[str, Any]:
         """Add the pull that belongs to the algorithm."""
-        pulls = {"feddyn": "alpha", "fednova": "mu"}
+        pulls = {"feddyn": "alpha", "fednova": "mu", "pfedme": "mu"}
         pull = {pulls[self.config.kind]: self.config.proximal} if self.config.kind in pulls else {}
         return {**super().options(setup), **pull}
 

@@ -201,25 +201,6 @@ class FedNova(FedAvg):
     kind: Literal["fednova"] = variant("fednova")  # type: ignore[assignment]
 
 
-class Ditto(FedAvg):
-    """Ditto: FedAvg, and a personal model of each client that is pulled to it."""
-
-    uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="personal", gradient="corrected")
-    fixed: ClassVar[Mapping[str, str]] = {"optimizer": "the steps on personal models are plain steps"}
-    kind: Literal["ditto"] = variant("ditto")  # type: ignore[assignment]
-    personal_pull: Arithmetic[NonNegative] = option(
-        0.1, "lambda of the pull lambda (v - x) of a client's personal model v to the model x of the server"
-    )
-
-    def contradictions(self, scenario: Sections) -> Iterator[Problem]:
-        """Yield also any privacy, which personal models do not have."""
-        if scenario.privacy is None:
-            yield from super().contradictions(scenario)
-        else:
-            advice = "personal models are trained without noise, and the run keeps them; use fedavg"
-            yield Problem("null with ditto", f"'{scenario.privacy.mechanism}'", advice, ("privacy",))
-
-
 class FedAsync(LocalRoundsConfig):
     """FedAsync: a server mixes each arriving model into its own.
 
