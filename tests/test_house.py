@@ -92,13 +92,13 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1397,
+    "": 1399,
     "accounts": 3917,
-    "algorithms": 10801,
+    "algorithms": 10914,
     "assembly": 4636,
     "attacks": 4767,
     "bench": 1521,
-    "cli": 1161,
+    "cli": 1164,
     "comparison": 1364,
     "compression": 790,
     "data": 3750,
@@ -115,13 +115,13 @@ WEIGHTS = {
     "robust": 946,
     "runs": 1966,
     "selection": 461,
-    "scenario": 8730,
+    "scenario": 8779,
     "studies": 2813,
     "tape": 5627,
     "trained": 245,
     "world": 5387,
 }
-MOST_LINES = {"core": 55634, "all": 95292, "tests": 66178}
+MOST_LINES = {"core": 55801, "all": 95459, "tests": 66311}
 
 
 @dataclass(frozen=True)
