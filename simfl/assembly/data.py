@@ -318,6 +318,19 @@ def start_of(scenario: Scenario, model: AbstractModel) -> Start | None:
 
 def model_of(scenario: Scenario, dataset: Dataset, given: Any = None) -> AbstractModel:
     """Return the model that fits the data set's shapes; `given` is one from Python."""
+    model = _float32_model_of(scenario, dataset, given)
+    if scenario.execution.precision == "float32":
+        return model
+    method = model.clipped_by or model.own_method("gradient_sum", "gradient_norms")
+    if method is not None:
+        raise ScenarioError(
+            f"execution.precision: expected float32 for model '{model.kind}', whose {method} computes gradients in its "
+            f"own way, found {scenario.execution.precision}; leave {method} out, and simfl makes them from the losses"
+        )
+    return model.with_precision(scenario.execution.precision)
+
+
+def _float32_model_of(scenario: Scenario, dataset: Dataset, given: Any) -> AbstractModel:
     if scenario.model.is_own:
         return own_model_of(scenario, dataset, given)
     sequences = MODELS[scenario.model.kind].tokens

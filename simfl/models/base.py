@@ -14,16 +14,18 @@ https://arxiv.org/abs/1607.00133.
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 from simfl.errors import nearest
 from simfl.models.lazy import jax, jnp, lax, np
+from simfl.models.precision import rounded
 from simfl.plugins import is_simfls
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ GRADIENTS_BYTES = 2**24
 
 SumOfExamples: TypeAlias = Callable[[Array, Any, Array], tuple[Any, Array]]
 """(x, y, weight) of some examples -> their parts of a sum of gradients, and of a count, int32[]."""
+
+Precision: TypeAlias = Literal["float32", "bfloat16"]
+"""What the factors of matrix products in gradients are rounded to."""
 
 Layout: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the parts of a flat vector, in order, each by rows."""
@@ -59,12 +64,14 @@ class Declared(ABC):
     `input_shape` is without the batch axis; `num_classes` is 0 for regression and for points. `l2` is the lambda >= 0
     of the penalty lambda/2 ||w||^2 over all d parameters. It belongs to `mean_loss` and never to the gradient sums: it
     does not depend on the data, so it is neither clipped nor noised. The code that takes the step adds lambda * w after
-    the mean.
+    the mean. `precision` is that of the products in gradients (`simfl.models.precision`); predictions, losses and
+    metrics are float32.
     """
 
     input_shape: tuple[int, ...]
     num_classes: int = 0
     l2: float = 0.0
+    precision: Precision = field(default="float32", kw_only=True, repr=False)
 
     kind: ClassVar[str]
     """Name of the model in a scenario."""
@@ -161,10 +168,21 @@ class AbstractModel(Declared):
 
         The general `clip_and_sum` of this class clips the gradient of every example, whatever a subclass computes.
         """
+        return self.own_method("clip_and_sum", "clipped_gradient_sum", "_gradients")
+
+    def own_method(self, *names: str) -> str | None:
+        """Return the first of these methods that is not simfl's; None without one."""
         if is_simfls(type(self)):
             return None
-        general = "clip_and_sum", "clipped_gradient_sum", "_gradients"
-        return next((name for name in general if getattr(type(self), name) is not getattr(AbstractModel, name)), None)
+        return next((name for name in names if getattr(type(self), name) is not getattr(AbstractModel, name)), None)
+
+    def with_precision(self, precision: Precision) -> AbstractModel:
+        """Return the model with products of another precision."""
+        if precision == self.precision:
+            return self
+        model = copy.copy(self)  # a user's class may not be made from its fields
+        object.__setattr__(model, "precision", precision)
+        return model
 
     def program_digest(self, x: NDArray[Any], y: NDArray[Any]) -> str:
         """Return a SHA-256 of the computations for examples like these."""
@@ -191,6 +209,7 @@ class AbstractModel(Declared):
         del params, x, y
         return {}
 
+    @rounded
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
         """Return sum_i weight_i g_i, f32[d], gradients of losses without penalty.
 
@@ -238,6 +257,7 @@ class AbstractModel(Declared):
         squeezed: Array = jax.lax.map(norms, (in_parts(x, size), in_parts(y, size)))
         return squeezed.reshape(-1)[:b]
 
+    @rounded
     def _gradients(self, params: Array, x: Array, y: Array) -> Array:
         """Return g_i of every example, f32[b, d], with b times the memory of a gradient."""
 

@@ -23,6 +23,7 @@ from simfl.models import base
 from simfl.models.base import AbstractModel, Array, Layout, SumOfExamples
 from simfl.models.layers import AbstractLayer, Convolution, Dense
 from simfl.models.lazy import jax, jnp, np
+from simfl.models.precision import rounded
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": lambda z: jax.nn.relu(z),  # JAX is not imported here, see `simfl.models.lazy`
@@ -112,6 +113,7 @@ class AbstractNetwork(AbstractModel):
         """Return the losses of the outputs, f32[b]."""
         return self.output_losses(self._outputs(params, x), y)
 
+    @rounded
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
         """Return sum_i weight_i g_i, f32[d]; the weights scale the errors at the outputs."""
 
@@ -153,6 +155,7 @@ class AbstractNetwork(AbstractModel):
         z = jax.lax.map(outputs, base.in_parts(x, self.max_batch))
         return jnp.moveaxis(z, 0, 1).reshape(z.shape[1], -1)[:, :b]
 
+    @rounded
     def _backward(self, params: Array, x: Array, y: Array, weight: Array) -> tuple[list[Array], list[Array]]:
         def tapped(taps: list[Array]) -> tuple[Array, list[Array]]:
             apply = Pass(self.layers, params, taps)

@@ -18,6 +18,7 @@ from typing import ClassVar
 from simfl.models.base import Array, Layout, masked
 from simfl.models.layers import PRECISION
 from simfl.models.lazy import jax, jnp
+from simfl.models.precision import rounded
 from simfl.models.sequence import AbstractSequenceModel
 from simfl.scenario.fields import Count, option
 
@@ -59,6 +60,7 @@ class LSTM(AbstractSequenceModel):
         """Return the logits at every place, f32 [b, length, tokens]."""
         return self._pass(params, x, None)[0]
 
+    @rounded
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
         """Return sum_i weight_i g_i, f32[d]; the weights scale the errors at the outputs."""
         x = masked(x, weight)
@@ -68,6 +70,7 @@ class LSTM(AbstractSequenceModel):
             parts.append(error.sum(axis=(0, 1)))
         return jnp.concatenate(parts)
 
+    @rounded
     def _gradients(self, params: Array, x: Array, y: Array) -> Array:
         b, parts = x.shape[0], []
         for error, inputs in self._backward(params, x, y, jnp.ones(b)):

@@ -15,6 +15,7 @@ from simfl.models.base import AbstractModel, Array, Layout, clipping_scale, coun
 from simfl.models.layers import PRECISION, squares
 from simfl.models.lazy import jax, jnp, np
 from simfl.models.logistic import Logistic
+from simfl.models.precision import rounded
 from simfl.scenario.fields import Flag, option
 
 
@@ -39,10 +40,10 @@ class OneVsAll(AbstractModel):
             )
 
     @property
-    def task_models(self) -> tuple[Logistic, ...]:
+    def task_models(self) -> tuple[AbstractModel, ...]:
         """The binary models of the classes, each with label 1 for its class."""
         task = Logistic(input_shape=self.input_shape, num_classes=2, l2=self.l2, intercept=self.intercept)
-        return (task,) * self.num_classes
+        return (task.with_precision(self.precision),) * self.num_classes
 
     @property
     def size(self) -> int:
@@ -71,6 +72,7 @@ class OneVsAll(AbstractModel):
         """Return 1.0 where the largest score is the label's, f32[b]."""
         return jnp.where(jnp.argmax(self.predict(params, x), axis=1) == y, 1.0, 0.0)
 
+    @rounded
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
         """Return sum_i weight_i e_i u_i^T, e = sigmoid(z) - onehot(y), u = (x, 1), f32[d]."""
         x = masked(x, weight)
@@ -98,6 +100,7 @@ class OneVsAll(AbstractModel):
         flat = x.reshape(x.shape[0], -1)
         return jnp.concatenate([flat, jnp.ones((x.shape[0], 1))], axis=1) if self.intercept else flat
 
+    @rounded
     def _errors(self, params: Array, x: Array, y: Array) -> Array:
         return jax.nn.sigmoid(self.predict(params, x)) - self._is_label(y)
 

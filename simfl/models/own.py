@@ -30,6 +30,7 @@ from simfl.errors import ScenarioError, nearest
 from simfl.models import base
 from simfl.models.base import AbstractModel, Array, Layout
 from simfl.models.lazy import jax, jnp
+from simfl.models.precision import rounded
 from simfl.scenario.own_code import in_one_line
 
 CACHE_BYTES = 2**18
@@ -219,6 +220,7 @@ class OwnModel(AbstractModel):
         metrics = self.given.metrics(self.own.tree(params), x, y)
         return {name: jnp.asarray(metrics[name]).astype(jnp.float32) for name in self.metric_names}
 
+    @rounded
     def gradient_sum(self, params: Array, x: Array, y: Array, weight: Array) -> Array:
         """Return sum_i weight_i g_i, f32[d], joined from leaves without padding."""
         x = base.masked(x, weight)
@@ -267,8 +269,14 @@ class OwnModel(AbstractModel):
         def loss(leaves: list[Array], one_x: Array, one_y: Any) -> Array:
             return self._losses(leaves, one_x[None], jax.tree.map(lambda one: one[None], one_y))[0]
 
+        @rounded
+        def each(model: OwnModel, leaves: list[Array], x: Array, y: Any) -> list[Array]:
+            del model
+            gradients: list[Array] = jax.vmap(jax.grad(loss), (None, 0, 0))(leaves, x, y)
+            return gradients
+
         def part(x: Array, y: Array, weight: Array) -> tuple[list[Array], Array]:
-            gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(leaves, base.masked(x, weight), y)
+            gradients = each(self, leaves, base.masked(x, weight), y)
             wide = [gradient.astype(jnp.float32) for gradient in gradients]
             squared = sum((jnp.sum(one.reshape(len(x), -1) ** 2, axis=1) for one in wide), jnp.zeros(len(x)))
             scale = base.clipping_scale(squared, weight, clipping_norm)

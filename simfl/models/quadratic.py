@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from simfl.models.base import AbstractModel, Array, masked
 from simfl.models.lazy import jnp, np
+from simfl.models.precision import rounded
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Quadratic(AbstractModel):
         """Return sum_i weight_i times the gradient, f32[d]."""
         return jnp.sum(weight[:, None] * self._gradients(params, masked(x, weight), y), axis=0)
 
+    @rounded
     def _gradients(self, params: Array, x: Array, y: Array) -> Array:
         """Return H (w - a_i), or A_i w - b_i, f32[b, d], at most as large as the batch."""
         if self.curvature is None:

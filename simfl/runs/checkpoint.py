@@ -73,6 +73,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
         "machine": platform.machine(),
         "device": f"{device.platform} ({device.device_kind})",
         "width": str(width) if devices == 1 else f"{width} on {devices} devices",
+        "precision": setup.scenario.execution.precision,
         # The two builds free rows at different moments of an event, and a resume must find the same living rows.
         "build of the world": "compiled" if is_compiled() else "plain",
         "scenario": _digest(json.dumps(scenario, sort_keys=True).encode()),

@@ -195,6 +195,10 @@ class Execution(Config):
 
     window: AutoOrCount = option("auto", "number of updates that are recorded before they are executed together")
     width: AutoOrCount = option("auto", "number of operations executed in parallel in one step")
+    precision: Literal["float32", "bfloat16"] = option(
+        "float32",
+        "factors of the matrix products in gradients; sums, models, clipping, noise and evaluations are float32",
+    )
     devices: Count = option(
         1,
         "devices (GPUs, or parts of a CPU with a thread each) that share the operations of a step; width is a multiple",

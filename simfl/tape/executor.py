@@ -533,7 +533,8 @@ class Executor:
         chunk = min(self._evaluator.chunk, len(train_x), max(1, CHUNK_GRADIENTS // whole))
         x, y, weight = self._evaluator.examples(train_x, train_y, chunk)
         clip = problem.clipping.clip
-        program = kernels.gradients_program(weight.shape, problem.model, chunk, clip == "example", problem.num_tasks)
+        model = problem.model.with_precision("float32")  # as all that is measured
+        program = kernels.gradients_program(weight.shape, model, chunk, clip == "example", problem.num_tasks)
 
         def measure(params: jax.Array, clipping_norm: float) -> tuple[float, float]:
             norm, share = program(params, x, y, weight, np.float32(clipping_norm))

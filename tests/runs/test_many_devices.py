@@ -23,7 +23,7 @@ def scenario(model, **sections):
 
 
 def shared_by(devices, parts, folder, events=None):
-    parts = {**parts, "execution": {"width": 4, "devices": devices}}
+    parts = {**parts, "execution": {**parts.get("execution", {}), "width": 4, "devices": devices}}
     return _run(from_mapping(parts), folder / str(devices), "cpu", *([] if events is None else [events]))
 
 
