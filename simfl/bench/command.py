@@ -27,6 +27,13 @@ def bench(
     widths: Annotated[
         bool, typer.Option("--widths", help="Each case at several numbers of operations per step, and of workers.")
     ] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--page",
+            help="Write a page to send: machine, both precisions, widths. --device gpu alone: bench-gpu.md.",
+        ),
+    ] = None,
     device: Device = None,
     json: Json = None,
 ) -> None:
@@ -46,8 +53,19 @@ def bench(
         names = list(CASES) if widths else [*CASES, *SWEEPS]
         if case not in names:
             raise ScenarioError(f"bench: expected one of {', '.join(names)}, found {case!r}{nearest(case, names)}")
-    if json is not None and not json.absolute().parent.is_dir():
-        raise ScenarioError(f"--json: {json}: there is no such folder")  # before minutes of work
+    for option, path in (("--json", json), ("--page", page)):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise ScenarioError(f"{option}: {path}: there is no such folder")  # before minutes of work
+    if page is None and device == "gpu" and not (cases or quick or widths or json):
+        page = Path("bench-gpu.md")
+    if page is not None:
+        from simfl.bench.page import write_page
+
+        if quick or widths or json is not None or not {*(cases or ())} <= {*CASES}:
+            raise ScenarioError("bench --page: expected cases that are not sweeps, and no other option than --device")
+        if not write_page(page, cases or MODELS, device, say):
+            raise typer.Exit(RUN_FAILED)
+        return
     results: list[dict[str, Any]] = []
     failed = False
     try:

@@ -3,6 +3,7 @@
 import pytest
 
 from simfl import DataError, resume, run
+from simfl.assembly.data import shared_data
 from simfl.bench.verification import _run, verify
 from simfl.records import RunFolder
 from simfl.runs.checkpoint import fingerprint
@@ -46,7 +47,8 @@ def test_equal_in_every_way_on_two_devices_and_in_a_group(tmp_path):
     assert len({way.digest for way in verify(scenario(), tmp_path / "ways", "cpu")}) == 1
     one, two = (shared_by(count, scenario().resolved(), tmp_path)[0] for count in (1, 2))
     assert one.manifest.digest == two.manifest.digest
-    setups = [prepare(scenario().replace({"algorithm.step_size": eta})) for eta in (0.05, 0.1)]
+    with shared_data():
+        setups = [prepare(scenario().replace({"algorithm.step_size": eta})) for eta in (0.05, 0.1)]
     assert [*groups_of(setups, [None, None])] == [[0, 1]]
     group = Group(setups, choose_device("cpu"))
     try:
