@@ -37,6 +37,9 @@ Array: TypeAlias = "jax.Array"
 GRADIENTS_BYTES = 2**24
 """Most bytes of per-example gradients at a time, unless one is larger, for each of the operations side by side."""
 
+PRECISION = "highest"
+"""Full float32 products: GPUs round inputs to 10 bits by default, which would break clipping bounds."""
+
 SumOfExamples: TypeAlias = Callable[[Array, Any, Array], tuple[Any, Array]]
 """(x, y, weight) of some examples -> their parts of a sum of gradients, and of a count, int32[]."""
 
@@ -240,7 +243,8 @@ class AbstractModel(Declared):
             gradients = self._gradients(params, masked(x, weight), y)
             squared_norms = jnp.sum(gradients * gradients, axis=1)
             scale = clipping_scale(squared_norms, weight, clipping_norm)
-            return scale @ jnp.where(scale[:, None] != 0, gradients, 0.0), count_unbounded(squared_norms, weight)
+            kept = jnp.where(scale[:, None] != 0, gradients, 0.0)
+            return jnp.matmul(scale, kept, precision=PRECISION), count_unbounded(squared_norms, weight)
 
         return sum_in_parts(part, gradients_at_a_time(self.size))(x, y, weight)
 

@@ -20,11 +20,8 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from simfl.models.base import Array, Layout
+from simfl.models.base import PRECISION, Array, Layout
 from simfl.models.lazy import jax, jnp, lax, np
-
-PRECISION = "highest"
-"""Full float32 products: GPUs round inputs to 10 bits by default, which would break clipping bounds."""
 
 UNBOUNDED = 2e19
 """Replaces non-finite values: its square is infinite in float32, and 0 times it is 0."""

@@ -15,8 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simfl.models.base import Array, Layout, masked
-from simfl.models.layers import PRECISION
+from simfl.models.base import PRECISION, Array, Layout, masked
 from simfl.models.lazy import jax, jnp
 from simfl.models.precision import rounded
 from simfl.models.sequence import AbstractSequenceModel

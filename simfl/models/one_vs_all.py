@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simfl.models.base import AbstractModel, Array, Layout, clipping_scale, count_unbounded, masked
-from simfl.models.layers import PRECISION, squares
+from simfl.models.base import PRECISION, AbstractModel, Array, Layout, clipping_scale, count_unbounded, masked
+from simfl.models.layers import squares
 from simfl.models.lazy import jax, jnp, np
 from simfl.models.logistic import Logistic
 from simfl.models.precision import rounded

@@ -285,7 +285,7 @@ class OwnModel(AbstractModel):
                 at = scale.reshape(-1, *(1,) * (gradient.ndim - 1))
                 # Selected, since 0 times a non-finite number would be NaN.
                 kept = jnp.where(at != 0, gradient, 0.0)
-                return kept[0] * scale[0] if len(x) == 1 else jnp.tensordot(scale, kept, 1)
+                return kept[0] * scale[0] if len(x) == 1 else jnp.tensordot(scale, kept, 1, precision=base.PRECISION)
 
             return [total(gradient) for gradient in wide], base.count_unbounded(squared, weight)
 

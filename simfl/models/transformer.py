@@ -15,8 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simfl.models.base import Array, Layout
-from simfl.models.layers import PRECISION
+from simfl.models.base import PRECISION, Array, Layout
 from simfl.models.lazy import jax, jnp
 from simfl.models.sequence import AbstractSequenceModel
 from simfl.scenario.fields import Count, option

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from numpy.typing import NDArray
 
-from simfl.models.layers import PRECISION
+from simfl.models.base import PRECISION
 from simfl.models.lazy import jax, jnp
 from simfl.tape.layout import padded_size
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from simfl.models import AbstractModel
-from simfl.models.base import Keyed, clipping_factor, mean_loss
+from simfl.models.base import PRECISION, Keyed, clipping_factor, mean_loss
 from simfl.privacy.noise import SAMPLERS, traced_once
 from simfl.tape.augment import keys_of
 from simfl.tape.draws import batch_positions, mix
@@ -705,6 +705,11 @@ def window_program(
     return jax.jit(shared, donate_argnums=0)
 
 
+def _forms(coefs: jax.Array, rows: jax.Array) -> jax.Array:
+    """Return models f32 [k, d] from their coefficients [k, reads] and rows [k, reads, d]."""
+    return jnp.einsum("kr,krd->kd", coefs, rows, precision=PRECISION)
+
+
 @kept
 def average_program(reads: int, chunk: int) -> Any:
     """Return the program of the mean model f32[d] and the consensus distance.
@@ -722,10 +727,10 @@ def average_program(reads: int, chunk: int) -> Any:
         count = valid.sum()
 
         def models(i: jax.Array) -> jax.Array:
-            return jnp.einsum("kr,krd->kd", coefs[i], bank[places[i].reshape(-1)].reshape(chunk, reads, -1))
+            return _forms(coefs[i], bank[places[i].reshape(-1)].reshape(chunk, reads, -1))
 
         def add(i: jax.Array, total: jax.Array) -> jax.Array:
-            return total + valid[i] @ models(i)
+            return total + jnp.matmul(valid[i], models(i), precision=PRECISION)
 
         mean = jax.lax.fori_loop(0, len(places), add, jnp.zeros(bank.shape[1])) / count
 
@@ -755,7 +760,7 @@ def rows_program(reads: int) -> Any:
 
     def run(bank: jax.Array, places: jax.Array, coefs: jax.Array) -> jax.Array:
         rows = bank[places.reshape(-1)].reshape(*places.shape, -1)
-        return jnp.einsum("kr,krd->kd", coefs, rows)
+        return _forms(coefs, rows)
 
     return jax.jit(run)
 
@@ -789,7 +794,7 @@ def probe_program(operation: Operation, reads: int) -> Any:
         data: dict[str, jax.Array],
     ) -> tuple[jax.Array, jax.Array]:
         rows = bank[places.reshape(-1)].reshape(*places.shape, -1)
-        models = jnp.einsum("kr,krd->kd", coefs, rows)
+        models = _forms(coefs, rows)
         return models, losses(models, clients, numbers, data)
 
     return jax.jit(run)

@@ -32,14 +32,17 @@ class Net:
         return jax.nn.logsumexp(z, axis=1) - jnp.take_along_axis(z, y[:, None], axis=1)[:, 0]
 
 
-#: Paths of a GPU: a convolution in lanes and a large window, a map beside gradients, a user's clipping in parts.
+#: Paths of a GPU: lanes of a convolution, maps and optimizers beside gradients, a user's clipping in larger parts.
 CASES = {
     "softmax": made("softmax", privacy=PRIVACY, execution={"precision": "bfloat16"}),
     "maps": made(
         "softmax", algorithm={"kind": "decentralized_sgd", "batch_size": 8},
         compression={"kind": "top_k", "share": 0.1, "gamma": 0.1},
     ),
-    "optimizer": made("softmax", algorithm={"kind": "async_sgd", "batch_size": 8}, optimizer={"kind": "adam", "step_size": 0.01}),
+    "optimizer": made(
+        "softmax",
+        algorithm={"kind": "adpsgd", "batch_size": 8, "step_size": 0.01, "optimizer": {"kind": "adam"}},
+    ),
     "own": made(f"{__name__}:Net", privacy=PRIVACY),
     "convolution": made(
         "cnn", privacy=PRIVACY, stop={"updates": 24}, evaluate={"every": {"updates": 24}},

@@ -35,7 +35,7 @@ class Nearest(Compressing):
         """Return the mixed model."""
         known = given.present[:, None] & (jnp.arange(len(rows)) > 0)[:, None]
         apart = jnp.where(known, self.compressor.near(rows, rows[0]), 0.0)
-        return rows[0] + given.scalars @ apart
+        return rows[0] + jnp.matmul(given.scalars, apart, precision="highest")
 
 
 class Moniqua(Direct):
