@@ -94,7 +94,7 @@ def measure(name: str, device: str | None = None, updates: int | None = None) ->
 
 
 def write_page(path: Path, cases: Sequence[str], device: str | None, echo: Callable[[str], None]) -> bool:
-    """Measure cases and write the page, also of what failed; return whether all went well."""
+    """Measure cases and write the page; return whether nothing failed."""
     about: dict[str, str] = {}
     rows: list[dict[str, Any]] = []
     widths: list[dict[str, Any]] = []

@@ -706,7 +706,7 @@ def window_program(
 
 
 def _forms(coefs: jax.Array, rows: jax.Array) -> jax.Array:
-    """Return models f32 [k, d] from their coefficients [k, reads] and rows [k, reads, d]."""
+    """Return models f32 [k, d] from coefficients [k, reads] and rows [k, reads, d]."""
     return jnp.einsum("kr,krd->kd", coefs, rows, precision=PRECISION)
 
 
