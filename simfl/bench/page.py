@@ -10,6 +10,7 @@ import datetime
 import functools
 import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,6 @@ def describe(device: str | None = None) -> dict[str, str]:
     from simfl.compiled import is_compiled
     from simfl.records.display import show_bytes
     from simfl.records.folder import flags, versions
-    from simfl.reproduction.about import processor
     from simfl.tape.executor import choose_device
 
     chosen = choose_device(device)
@@ -47,11 +47,21 @@ def describe(device: str | None = None) -> dict[str, str]:
         "memory that JAX may use": "not said" if memory is None else show_bytes(memory),
         "driver": driver,
         "runtime": " ".join(str(chosen.client.platform_version).split()),
-        "processor": f"{processor()}, {os.cpu_count()} cores",
+        "processor": f"{_processor()}, {os.cpu_count()} cores",
         "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
         "XLA_FLAGS": flags() or "none",
         "world": "compiled" if is_compiled() else "not compiled",
     }
+
+
+def _processor() -> str:
+    """Return the processor's name, as far as the system says it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def measure(name: str, device: str | None = None, updates: int | None = None) -> list[dict[str, Any]]:

@@ -532,8 +532,7 @@ class Executor:
         train_x, train_y = problem.data.train_x[which], problem.data.train_y[which]
         chunk = min(self._evaluator.chunk, len(train_x), max(1, CHUNK_GRADIENTS // whole))
         x, y, weight = self._evaluator.examples(train_x, train_y, chunk)
-        clip = problem.clipping.clip
-        model = problem.model.with_precision("float32")  # as all that is measured
+        clip, model = problem.clipping.clip, problem.model.with_precision("float32")  # as all that is measured
         program = kernels.gradients_program(weight.shape, model, chunk, clip == "example", problem.num_tasks)
 
         def measure(params: jax.Array, clipping_norm: float) -> tuple[float, float]:
