@@ -85,6 +85,8 @@ def page_of(outcome: Reproduction) -> str:
         "diverged, medians are given.",
         *(["This is the quick form, with fewer settings and seeds; its verdicts are preliminary."]
           if outcome.quick else []),
+        *([f"Experiments that read {', '.join(paper.missing)} were left out, because the data were missing."]
+          if paper.missing else []),
         *(["This is a part of the study: a claim of which it runs less than all may have another verdict there."]
           if paper.part else []),
         "## Claims",

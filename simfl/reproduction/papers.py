@@ -243,7 +243,8 @@ class Paper:
     to compare with the paper's, and `figures`, by name, the caption and the function that draws. `shown` are the titles
     of tables that come before all others. `untested` are claims and numbers that cannot be tested here, with reasons,
     and `deviations` are differences from the paper, a sentence each. `scale` measures how long the paper's own scale
-    takes on this device, and says so in lines. `part` are the options of a part of the study.
+    takes on this device, and says so in lines. `part` are the options of a part of the study, and `missing` the data
+    sets without which experiments were left out (`with_the_data`).
     """
 
     name: str
@@ -262,6 +263,7 @@ class Paper:
     shown: tuple[str, ...] = ()
     scale: Callable[[], Iterable[str]] | None = None
     part: str = ""
+    missing: tuple[str, ...] = ()
 
     def form(self, quick: bool) -> str:
         """Return what is run of the study, "" for all."""

@@ -45,7 +45,8 @@ def judged(paper: Paper, runs: Runs, quick: bool = False, lost: bool = False) ->
         except NotMeasuredError as error:
             verdict, why = Verdict.UNDECIDABLE, str(error)
             if form and not lost:
-                verdict, why = Verdict.NOT_RUN, f"run by `simfl reproduce {argument_of(paper.name)}`"
+                fetched = f" after `simfl data fetch {' '.join(paper.missing)}`" if paper.missing else ""
+                verdict, why = Verdict.NOT_RUN, f"run by `simfl reproduce {argument_of(paper.name)}`{fetched}"
         of_claim = claim.headline, claim.figure, claim.instead
         claims.append(Judged(claim.text, verdict, readings, why, *of_claim, form=form))
     return (*claims, *(Judged(text, Verdict.UNDECIDABLE, why=why, form=form) for text, why in paper.untested))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from simfl.cli.shared import Device, Quiet, Results
+from simfl.cli.shared import Device, Quiet, Results, say
 from simfl.errors import ScenarioError
 from simfl.studies.terminal import Jobs, exit_after, sweep_progress
 
@@ -41,7 +41,7 @@ def reproduce(
     """
     from simfl.cli import screen
     from simfl.reproduction.reading import argument_of
-    from simfl.reproduction.reproducing import PAPERS, find_paper, part_of, plan_of, scenarios_folder
+    from simfl.reproduction.reproducing import PAPERS, find_paper, part_of, plan_of, scenarios_folder, with_the_data
     from simfl.reproduction.reproducing import reproduce as run_study
 
     if show_list:
@@ -52,7 +52,14 @@ def reproduce(
     selected = [find_paper(name + "-cifar" * cifar) for name in dict.fromkeys(names)]
     if only or seeds:
         selected = [part_of(paper, quick, only, seeds) for paper in selected]
-    check_data(selected)
+    absent = {paper.name: missing_data(paper) for paper in selected}
+    if quick:
+        selected = [with_the_data(paper, absent[paper.name], scenarios_folder(scenarios, paper)) for paper in selected]
+    refuse(dict.fromkeys(name for paper in selected if not paper.missing for name in absent[paper.name]))
+    for paper in selected:
+        if paper.missing:
+            names_of = ", ".join(paper.missing)
+            say(f"{argument_of(paper.name)}: without {names_of}, which is missing; {how_to_fetch(paper.missing)}")
     if dry_run:
         for paper in selected:
             plan, _ = plan_of(paper, quick, scenarios_folder(scenarios, paper))
@@ -72,17 +79,29 @@ def reproduce(
     exit_after(run for outcome in outcomes for run in outcome.swept.runs)
 
 
-def check_data(papers: Sequence[Paper]) -> None:
-    """Raise a `ScenarioError` that names the missing data sets, before anything runs."""
+def missing_data(paper: Paper) -> list[str]:
+    """Return the data sets of a study that are not in the folder of data sets."""
     from simfl.assembly.data import data_root
 
     root = data_root()
-    needed = dict.fromkeys(name for paper in papers for name in paper.data)
-    missing = [name for name in needed if root is None or not any([*root.glob(f"{name}*"), *root.glob(f"*/{name}*")])]
-    if missing:
-        place = "SIMFL_DATA is not set" if root is None else f"SIMFL_DATA is {root}"
-        expected = f"expected the data sets {', '.join(missing)}, found none ({place})"
-        raise ScenarioError(f"reproduce: {expected}; simfl data fetch {' '.join(missing)}")
+    return [name for name in paper.data if root is None or not any([*root.glob(f"{name}*"), *root.glob(f"*/{name}*")])]
+
+
+def how_to_fetch(names: Iterable[str]) -> str:
+    """Return the commands that download data sets."""
+    from simfl.assembly.data import data_root
+
+    return "set SIMFL_DATA=FOLDER, then " * (data_root() is None) + f"simfl data fetch {' '.join(names)}"
+
+
+def refuse(missing: Iterable[str]) -> None:
+    """Raise a `ScenarioError` that names missing data sets, if there are any, before anything runs."""
+    from simfl.assembly.data import data_root
+
+    if names := list(missing):
+        place = "SIMFL_DATA is not set" if data_root() is None else f"SIMFL_DATA is {data_root()}"
+        expected = f"expected the data sets {', '.join(names)}, found none ({place})"
+        raise ScenarioError(f"reproduce: {expected}; {how_to_fetch(names)}")
 
 
 def show_verdicts(outcome: Reproduction) -> None:

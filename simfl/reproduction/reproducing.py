@@ -88,6 +88,18 @@ def part_of(paper: Paper, quick: bool, only: str = "", seeds: int | None = None)
     )
 
 
+def with_the_data(paper: Paper, missing: Sequence[str], scenarios: Path) -> Paper:
+    """Return a study without the experiments of its quick form that read missing data sets.
+
+    Its claims say what to fetch. Nothing is left out if every experiment needs them.
+    """
+    if not missing:
+        return paper
+    read = {own: load(scenarios / own.base, own.overrides).data for own in paper.experiments(True)}
+    kept = [own for own, data in read.items() if not {data.set, str(getattr(data, "path", ""))} & {*missing}]
+    return replace(paper, experiments=lambda quick: kept, missing=tuple(missing)) if kept else paper
+
+
 def plan_of(
     paper: Paper,
     quick: bool,

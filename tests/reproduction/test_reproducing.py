@@ -11,8 +11,9 @@ from simfl.comparison.sweeps import Sweep, SweepRun
 from simfl.errors import ScenarioError
 from simfl.reproduction.evidence import Reading, Verdict, exactly
 from simfl.reproduction.pages import unfinished
-from simfl.reproduction.papers import Experiment, Number, Paper, PaperClaim, Section
-from simfl.reproduction.reproducing import part_of, reproduce
+from simfl.reproduction.papers import Experiment, Number, Paper, PaperClaim, Runs, Section
+from simfl.reproduction.reading import judged
+from simfl.reproduction.reproducing import find_paper, part_of, reproduce, scenarios_folder, with_the_data
 from simfl.version import __version__, commit
 
 SMALL = ("clients.count=4", "stop={epochs: 2}", "record.updates=false")
@@ -205,9 +206,22 @@ def test_missing_data_is_found_before_anything_runs(simfl_, tmp_path, monkeypatc
     err = simfl_.refused("reproduce", "mapa", "--out", str(tmp_path / "out"))
     assert err == (
         "reproduce: expected the data sets usps, mnist, found none (SIMFL_DATA is not set); "
-        "simfl data fetch usps mnist\n"
+        "set SIMFL_DATA=FOLDER, then simfl data fetch usps mnist\n"
     )
     assert not (tmp_path / "out").exists()
+
+
+def test_the_quick_form_leaves_out_what_needs_missing_data_and_its_claims_say_what_to_fetch(simfl_, monkeypatch):
+    monkeypatch.delenv("SIMFL_DATA", raising=False)
+    code, out, err = simfl_("reproduce", "adp2sgd", "--quick", "--dry-run")
+    assert (code, out) == (0, f"adp2sgd: 20 runs, about {find_paper('adp2sgd').minutes[0]} minutes on two cores\n")
+    assert err == "adp2sgd: without mnist, which is missing; set SIMFL_DATA=FOLDER, then simfl data fetch mnist\n"
+    study = with_the_data(find_paper("adp2sgd"), ["mnist"], scenarios_folder())
+    (headline, *_) = judged(study, Runs({}), quick=True)
+    assert (headline.words, headline.evidence) == (
+        "not run in this form", "run by `simfl reproduce adp2sgd` after `simfl data fetch mnist`"
+    )  # fmt: skip
+    assert with_the_data(find_paper("mapa"), ["usps", "mnist"], scenarios_folder()) is find_paper("mapa")
 
 
 def test_the_list_names_the_papers(simfl_):

@@ -135,10 +135,16 @@ _TEXT = (*_BRIEF, "data.length=8", "data.stride=8", "clients.seconds_per_example
 
 
 def experiments(quick: bool) -> Sequence[Experiment]:
-    """Return pairs of SYNC and AD-PSGD; the quick form has the headline's."""
+    """Return pairs of SYNC and AD-PSGD; the quick form has those of slow learners.
+
+    Its LSTM learns text that is generated, and needs no file.
+    """
     if quick:
-        cases = {EQUALLY_FAST: "baseline", [*SLOW][1]: "case2"}
-        pairs = [_pair(MLP, case, base, *_SHORT, noise(SIGMA[EQUALLY_FAST])) for case, base in cases.items()]
+        cases = {EQUALLY_FAST: ("baseline", "medium"), [*SLOW][1]: ("case2", "case2")}
+        pairs = [_pair(MLP, case, base, *_SHORT, noise(SIGMA[EQUALLY_FAST])) for case, (base, _) in cases.items()]
+        pairs += [
+            _pair(LSTM, case, f"lstm-{base}", *_TEXT, "algorithm.batch_size=16") for case, (_, base) in cases.items()
+        ]
         return [*itertools.chain(*pairs)]
     pairs = [_pair(SOFTMAX, case, base, *_BRIEF) for case, base in {**NOISE, **SLOW}.items()]
     pairs += [_pair(SOFTMAX, LARGE, "case3", *_BRIEF, seeds=_seeds(LARGE))]
