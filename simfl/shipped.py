@@ -14,6 +14,12 @@ def scenarios() -> Path:
     return packed if packed.is_dir() else _PACKAGE.parent / "scenarios"
 
 
+def names_beside(path: Path) -> list[str]:
+    """Return the names of simfl's scenarios, such as `demo/adpsgd`, in the folder that a path names."""
+    beside = sorted((scenarios() / path.parent).glob("*.yaml")) if len(path.parts) > 1 else []
+    return [(path.parent / file.stem).as_posix() for file in beside]
+
+
 def path_of(path: Path, short: bool = False) -> Path:
     """Return the path of a file, which may be one that comes with simfl.
 

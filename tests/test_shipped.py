@@ -43,6 +43,11 @@ def test_files_of_a_user_come_first(tmp_path):
     assert shipped.path_of(own) == own
 
 
+def test_a_misspelt_name_of_a_scenario_of_simfl_gets_the_right_one():
+    with pytest.raises(ScenarioError, match="found nothing there; did you mean 'demo/adpsgd'"):
+        simfl.load("demo/adspgd")
+
+
 @pytest.mark.parametrize("name", ["demo/adpsg", "../scenarios/demo/adpsgd.yaml", "demo", "adpsgd.yaml"])
 def test_other_names_are_refused(name):
     with pytest.raises(ScenarioError, match="expected a scenario file, found"):

@@ -90,7 +90,8 @@ def file_text(file: FilePath, what: str = "scenario") -> str:
             content = stream.read(4 * MAX_CHARACTERS + 1)
     except FileNotFoundError:
         others = [other.name for other in file.parent.glob("*.y*ml")] if file.parent.is_dir() else []
-        advice = suggestion(file.name, others, "check the path, or write one with 'simfl new'")
+        advice = suggestion(file.name, others, "") or suggestion(file.as_posix(), shipped.names_beside(file), "")
+        advice = advice or "check the path, or write one with 'simfl new'"
         raise ScenarioError(f"{file}: expected a {what} file, found nothing there; {advice}") from None
     except IsADirectoryError:
         raise ScenarioError(f"{file}: expected a {what} file, found a folder; name a file in it") from None
