@@ -1,12 +1,19 @@
 """Scenarios, data and results from other systems: ends of lines, marks, spaces and umlauts, no locks and no SIGHUP."""
 
+import ast
+import math
+import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 import simfl
 from simfl import signals
+from simfl.bench import measuring
+from simfl.errors import ScenarioError
+from simfl.live import launching
 from simfl.records import locks
 
 TEXT = "algorithm: adpsgd\nclients: {count: 4, devices: '%s'}\nstop: {updates: 8}\n"
@@ -41,3 +48,38 @@ def test_a_system_without_sighup_handles_the_other_signals(monkeypatch):
     with signals.handled(caught.append):
         signal.raise_signal(signal.SIGTERM)
     assert caught == [signal.SIGTERM]
+
+
+def test_a_system_without_fifos_has_no_live_runs_and_without_resources_no_peak(monkeypatch):
+    monkeypatch.delattr(os, "mkfifo")
+    with pytest.raises(ScenarioError, match="expected Linux or macOS"):
+        launching.check_mpi()
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert math.isnan(measuring._peak_bytes())
+
+
+#: Modules and attributes that Windows lacks.
+MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "termios"}
+NAMES = {"SIGHUP", "SIGKILL", "SIGQUIT", "SIGUSR1", "fork", "geteuid", "getpgid", "getuid", "killpg", "mkfifo"}
+NAMES |= {"pthread_sigmask", "register_at_fork", "sched_getaffinity", "setpgrp", "setsid", "sysconf"}
+
+
+def unguarded(tree):
+    """Yield the lines that use what Windows lacks, outside of functions that ask whether it is there."""
+    asked = {node.args[1].value for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) > 1
+             and isinstance(node.func, ast.Name) and node.func.id in ("hasattr", "getattr")
+             and isinstance(node.args[1], ast.Constant)}  # fmt: skip
+    tried = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.Try) for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in tried:
+            names = [getattr(node, "module", None), *(alias.name for alias in node.names)]
+            yield from (node.lineno for name in names if name in MODULES)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("os", "signal"):
+            yield from [node.lineno] * (node.attr in NAMES - asked)
+
+
+def test_what_windows_lacks_is_asked_for_before_it_is_used():
+    package = Path(simfl.__file__).parent
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in package.rglob("*.py")}
+    assert not {f"{path.relative_to(package)}:{line}" for path, tree in trees.items() for line in unguarded(tree)}
+    assert [*unguarded(ast.parse("import fcntl\nos.fork()\nif hasattr(os, 'getuid'):\n    os.getuid()"))] == [1, 2]

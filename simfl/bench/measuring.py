@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -37,6 +37,15 @@ from simfl.compiled import is_compiled
 from simfl.errors import RunError
 
 REPEATS, QUICK_REPEATS = 3, 2
+
+
+def _peak_bytes() -> float:
+    """Return the most memory that this process has held; NaN where the system does not say it, as on Windows."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return math.nan
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def measure(name: str, device: str | None = None, updates: int | None = None, quick: bool = False) -> dict[str, Any]:
@@ -54,7 +63,7 @@ def measure(name: str, device: str | None = None, updates: int | None = None, qu
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         per_call = None if quick else stack.enter_context(_per_call(name, device))
         run(beginning if quick else setup, out=folder, device=device)  # compiles
-        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kilobytes
+        rss = _peak_bytes()
         kernel = kernel_limit(setup, chosen, quick)
         for _ in range(QUICK_REPEATS if quick else REPEATS):
             begun, whole = (run(one, out=folder, device=device).manifest for one in (beginning, setup))

@@ -35,8 +35,10 @@ def check_mpi() -> str:
     """Return the path of mpirun.
 
     Raises:
-        ScenarioError: mpi4py or mpirun is missing; the message says how to install it.
+        ScenarioError: mpi4py or mpirun is missing; the message says how to install it. Or the system has no FIFOs.
     """
+    if not hasattr(os, "mkfifo"):
+        raise ScenarioError("live: expected Linux or macOS, found a system without FIFOs; in WSL it works as on Linux")
     beside = Path(sys.executable).parent / "mpirun"
     mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
     if importlib.util.find_spec("mpi4py") is None or mpirun is None:
