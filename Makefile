@@ -4,7 +4,7 @@
 #   PYTHON=python3.13   the interpreter to make .venv with (3.11 or newer; default: the first that fits)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all test-torch lint types compiled bench site clean
+.PHONY: help setup demo test test-slow test-all test-torch lint types compiled bench site dist clean
 
 EXTRAS ?= dev
 comma := ,
@@ -29,6 +29,7 @@ help:
 	@echo "make compiled  a wheel in dist/ whose hot modules are compiled, compared with the sources"
 	@echo "make bench   updates per second, against the limit of the bare kernel"
 	@echo "make site    the documentation as a site, in build/site"
+	@echo "make dist    the sources and a wheel that is not compiled in dist/, checked as an index of packages does"
 	@echo "make setup   install only"
 	@echo "make clean   remove .venv, caches and build products (results stay)"
 
@@ -102,6 +103,13 @@ bench: $(STAMP)
 
 site: $(STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
+
+# Nothing is fetched while sources and wheel are built; twine reads what was built, as an index of packages does.
+dist: $(STAMP)
+	rm -rf dist
+	$(PIP) build twine
+	SIMFL_COMPILE=0 $(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -71,7 +71,9 @@ def test_the_version_is_the_same_wherever_it_stands():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (in_bibtex,) = re.findall(r"version = \{(.*?)\}", README)
     (newest, *_) = re.findall(r"^## (\d\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert {citation["version"], project["version"], in_bibtex, newest} == {simfl.__version__}
+    recipe = yaml.safe_load((ROOT / "packaging" / "recipe.yaml").read_text(encoding="utf-8"))
+    versions = {citation["version"], project["version"], in_bibtex, newest, recipe["context"]["version"]}
+    assert versions == {simfl.__version__}
     assert citation["title"] in README.replace("\n", " ")
 
 
@@ -79,3 +81,22 @@ def test_every_work_that_the_paper_cites_is_in_its_bibliography():
     paper, entries = ((ROOT / "paper" / f"paper.{end}").read_text(encoding="utf-8") for end in ("md", "bib"))
     assert set(re.findall(r"\[@(\w+)\]", paper)) == set(re.findall(r"^@\w+\{(\w+),", entries, re.MULTILINE))
     assert len(paper.split()) <= 1300
+
+
+def test_the_recipe_of_conda_requires_what_a_run_requires():
+    renamed = {"matplotlib-base": "matplotlib", "mypy_extensions": "mypy-extensions"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    recipe = yaml.safe_load((ROOT / "packaging" / "recipe.yaml").read_text(encoding="utf-8"))
+    python, *run = (line.partition(" ") for line in recipe["requirements"]["run"])
+    assert python[2] == project["requires-python"]
+    assert {renamed.get(name, name) + bounds for name, _, bounds in run} == {*map(str.lower, project["dependencies"])}
+
+
+def test_the_image_has_no_more_than_simfl():
+    lines = (ROOT / "packaging" / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 15
+    assert {line.split(" ")[0] for line in lines if line[:1].isalpha()} <= {
+        "FROM", "WORKDIR", "COPY", "RUN", "USER", "ENTRYPOINT", "CMD"
+    }  # fmt: skip
+    assert "USER simfl" in lines, "not root"
+    assert all("--no-cache-dir" in line for line in lines if "pip " in line and line.startswith("RUN"))
