@@ -6,6 +6,9 @@ them is here: the order of pages, and links out of docs/, which become plain wor
 
 from __future__ import annotations
 
+import html
+import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -50,6 +53,17 @@ html_theme_options = {
 }
 html_sidebars = {"index": [], "tutorial": []}
 copyright = "the authors of simfl, Apache-2.0"
+
+#: The address that all versions lie below, such as https://example.org/simfl; empty: the site is read from files.
+SITE = os.environ.get("SITE_URL", "").rstrip("/")
+VERSION = __version__.rpartition(".")[0]
+html_baseurl = f"{SITE}/{VERSION}/" if SITE else ""
+if SITE:
+    html_theme_options |= {
+        "navbar_start": ["navbar-logo", "version-switcher"],
+        "switcher": {"json_url": f"{SITE}/versions.json", "version_match": VERSION},
+        "check_switcher": False,
+    }
 
 #: Page -> the pages below it, in their order. Pages that nobody names stand below the papers, so that none is lost.
 BELOW = {
@@ -122,7 +136,7 @@ BELOW = {
         "scenario-privacy",
     ],
     "papers": ["reproduction", "adp2sgd", "async_fl", "mapa", "proactive_dp", "without_replacement", "theorems"],
-    "design": ["in_150_lines", "validation", "benchmarks", "contributing"],
+    "design": ["in_150_lines", "validation", "benchmarks", "contributing", "publishing"],
 }
 OTHERS = "papers"
 
@@ -199,6 +213,7 @@ TITLES = {
     "theorems": "Theorems",
     "benchmarks": "Speed",
     "contributing": "Contributing",
+    "publishing": "Publishing",
 }
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#]+)(#[^)]*)?\)")
 
@@ -249,9 +264,46 @@ def setup(app: Any) -> None:
                 {name: hint.replace("TypeAliasForwardRef('ArrayLike')", "ArrayLike") for name, hint in hints.items()}
             )
 
+    def card(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+        context["metatags"] = context.get("metatags", "") + card_of(page, context.get("title", ""))
+
+    def finish(app: Any, error: Any) -> None:
+        if SITE and error is None:
+            for name, text in for_the_web(sorted(app.env.found_docs)).items():
+                Path(app.outdir, name).write_text(text, encoding="utf-8")
+
+    app.connect("html-page-context", card)
+    app.connect("build-finished", finish)
     app.connect("source-read", read)
     app.connect("autodoc-process-docstring", document, priority=400)  # before napoleon, which writes RST
     app.connect("autodoc-process-signature", shorten, priority=900)  # after autodoc, which records the types
+
+
+def card_of(page: str, title: str) -> str:
+    """Return the meta tags with which other sites show a link to a page: its title, and the played picture."""
+    title = html.unescape(re.sub("<.*?>", "", title))
+    start = html_baseurl or "../" * page.count("/")
+    described = "A discrete-event simulator of asynchronous, decentralized and federated learning with privacy"
+    tags = {
+        "og:type": "website",
+        "og:title": title,
+        "og:description": described,
+        "og:image": f"{start}_images/play.png",
+    }
+    tags |= {"og:url": f"{SITE}/{VERSION}/{page}.html"} if SITE else {}
+    written = [f'<meta property="{name}" content="{html.escape(value)}" />' for name, value in tags.items()]
+    return "\n".join(["", *written, '<meta name="twitter:card" content="summary_large_image" />'])
+
+
+def for_the_web(pages: list[str]) -> dict[str, str]:
+    """Return what a published site has beside its pages: a sitemap, and this version's entry of `versions.json`."""
+    urls = "".join(f"<url><loc>{html_baseurl}{page}.html</loc></url>\n" for page in pages)
+    space = "http://www.sitemaps.org/schemas/sitemap/0.9"
+    entry = {"name": f"{VERSION} (stable)", "version": VERSION, "url": html_baseurl, "preferred": True}
+    return {
+        "sitemap.xml": f'<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="{space}">\n{urls}</urlset>\n',
+        "versions.json": json.dumps([entry], indent=1) + "\n",
+    }
 
 
 def docstring(lines: list[str]) -> list[str]:

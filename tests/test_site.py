@@ -1,5 +1,6 @@
 """The site is built without a warning, and its tutorial is correct."""
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -53,6 +54,24 @@ def test_every_page_is_in_the_menu_and_links_out_of_the_site_become_text():
     assert conf["docstring"](lines) == [
         r"Add \|x\| to `a * b`, as in", "", "::", "", "    x = a * b", "", "Args:", r"    options: \*\*all\*\*."
     ]  # fmt: skip
+
+
+def test_a_published_site_has_a_card_a_sitemap_and_versions(monkeypatch):
+    conf = runpy.run_path(str(ROOT / "docs" / "conf.py"))
+    assert 'og:image" content="../_images/play.png"' in conf["card_of"]("notebooks/quickstart", "<b>Start</b>")
+    assert "og:url" not in conf["card_of"]("index", "simfl")
+    assert "switcher" not in conf["html_theme_options"], "a menu of versions needs their address"
+    monkeypatch.setenv("SITE_URL", "https://example.org/simfl/")
+    conf = runpy.run_path(str(ROOT / "docs" / "conf.py"))
+    version = conf["VERSION"]
+    assert simfl.__version__.startswith(f"{version}.")
+    assert f'og:image" content="https://example.org/simfl/{version}/_images/play.png"' in conf["card_of"](
+        "index", "simfl"
+    )
+    files = conf["for_the_web"](["index", "privacy"])
+    assert f"<loc>https://example.org/simfl/{version}/privacy.html</loc>" in files["sitemap.xml"]
+    assert json.loads(files["versions.json"])[0]["url"] == f"https://example.org/simfl/{version}/"
+    assert conf["html_theme_options"]["switcher"]["version_match"] == version
 
 
 def test_the_tutorial_has_the_files_that_it_names():
