@@ -119,4 +119,9 @@ def arrange(ax: Axes, y: str, curves: Sequence[NDArray[Any]]) -> None:
         name = "ε" if y == "epsilon" else measure_label(y)
         ax.text(0.5, 0.5, f"no {name} in these runs", transform=ax.transAxes, ha="center", color="#666666")
         ax.set(xticks=[], yticks=[])
-    ax.legend(loc="lower right" if y == "test_accuracy" else "best")
+    if len(ax.get_legend_handles_labels()[0]) <= 6:
+        ax.legend(loc="lower right" if y == "test_accuracy" else "best")
+        return
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)  # too many to lie over the curves
+    if len(ax.figure.axes) == 1:
+        ax.figure.set_size_inches(8.6, 4.4)  # type: ignore[union-attr]

@@ -212,7 +212,3 @@ def _finish(ax: Axes, y: str, bands: Sequence[Band]) -> None:
             ax.yaxis.set_major_formatter(lambda value, position: f"{value:g}")
             ax.yaxis.set_minor_formatter(lambda value, position: f"{value:g}" if f"{value:e}"[0] in "25" else "")
             ax.set_ylim(bottom=min(positive) / 1.5)
-    handles = ax.get_legend_handles_labels()[0]
-    if len(handles) > 6:  # too many for a legend over the curves
-        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
-        ax.figure.set_size_inches(8.6, 4.4)  # type: ignore[union-attr]

@@ -32,7 +32,7 @@ def plot(
 ) -> None:
     """Plot existing runs, one curve each; of a sweep, one for each group."""
     from simfl import plots
-    from simfl.comparison.sweeps import open_runs
+    from simfl.comparison.sweeps import is_sweep, open_groups, open_runs
 
     plots.without_a_screen()
     if clients:
@@ -41,7 +41,11 @@ def plot(
             raise ScenarioError(f"--clients: {expected}; draw one run after the other")
         print(plots.save(plots.plot_client_epsilon(runs[0]), save or Path("client-epsilon-by-time.png")))
         return
-    print(plots.save(plots.plot(open_runs(runs, say), x=x, y=y), save or Path(f"{y}-by-{x}.png")))
+    if any(map(is_sweep, runs)):
+        ax = plots.plot_groups(open_groups(runs, say)[0], x, y)
+    else:
+        ax = plots.plot(open_runs(runs, say), x=x, y=y)
+    print(plots.save(ax, save or Path(f"{y}-by-{x}.png")))
 
 
 def draw_runs(runs: Sequence[Run], out: Path) -> Path:

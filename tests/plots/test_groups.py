@@ -119,7 +119,7 @@ def test_fewer_than_four_seeds_are_drawn_one_by_one(group):
     ]
 
 
-def test_a_sweep_is_drawn_by_its_groups(group):
+def test_a_sweep_is_drawn_by_its_groups(group, simfl_, monkeypatch):
     made = group(rates=[1.0, 2.0])
     runs = [
         SweepRun(run.folder.name, "ours", {"a": "ours"}, {}, seed, "k", status="done")
@@ -131,6 +131,11 @@ def test_a_sweep_is_drawn_by_its_groups(group):
     ax = plot(folder)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ours"]
     assert len(ax.lines) == 3
+    drawn = []
+    monkeypatch.setattr("simfl.plots.save", lambda ax, path: drawn.append(len(ax.lines)) or path)
+    assert simfl_.printed("plot", folder) == "test_accuracy-by-time.png\n"
+    assert simfl_.printed("plot", *(folder / run.folder for run in runs)) == "test_accuracy-by-time.png\n"
+    assert drawn == [3, 2], "two seeds and their mean, or two runs"
 
 
 def test_bars_show_the_cost_of_the_target(group):
