@@ -45,13 +45,14 @@ html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
     "show_toc_level": 2,
+    "header_links_before_dropdown": 4,
     "navigation_with_keys": False,
     "navbar_end": ["theme-switcher"],
     "footer_start": ["copyright"],
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc"],
 }
-html_sidebars = {"index": [], "tutorial": []}
+html_sidebars = {"index": [], "tutorial": [], "for_*": []}  # nothing lies below them
 copyright = "the authors of simfl, Apache-2.0"
 
 #: The address that all versions lie below, such as https://example.org/simfl; empty: the site is read from files.
@@ -113,6 +114,7 @@ BELOW = {
         "algorithms-servers",
         "algorithms-rounds",
         "algorithms-gossip",
+        "algorithms-walks",
         "algorithms-low-communication",
         "algorithms-papers",
     ],

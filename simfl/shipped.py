@@ -15,7 +15,7 @@ def scenarios() -> Path:
 
 
 def names_beside(path: Path) -> list[str]:
-    """Return the names of simfl's scenarios, such as `demo/adpsgd`, in the folder that a path names."""
+    """Return names such as `demo/adpsgd` of the scenarios in the folder of a path."""
     beside = sorted((scenarios() / path.parent).glob("*.yaml")) if len(path.parts) > 1 else []
     return [(path.parent / file.stem).as_posix() for file in beside]
 

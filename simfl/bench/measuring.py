@@ -40,7 +40,7 @@ REPEATS, QUICK_REPEATS = 3, 2
 
 
 def _peak_bytes() -> float:
-    """Return the most memory that this process has held; NaN where the system does not say it, as on Windows."""
+    """Return the peak of this process's memory; NaN where it is unknown (Windows)."""
     try:
         import resource
     except ModuleNotFoundError:

@@ -95,7 +95,7 @@ def how_to_fetch(names: Iterable[str]) -> str:
 
 
 def refuse(missing: Iterable[str]) -> None:
-    """Raise a `ScenarioError` that names missing data sets, if there are any, before anything runs."""
+    """Raise a `ScenarioError` that names missing data sets, if there are any."""
     from simfl.assembly.data import data_root
 
     if names := list(missing):

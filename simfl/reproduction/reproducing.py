@@ -89,7 +89,7 @@ def part_of(paper: Paper, quick: bool, only: str = "", seeds: int | None = None)
 
 
 def with_the_data(paper: Paper, missing: Sequence[str], scenarios: Path) -> Paper:
-    """Return a study without the experiments of its quick form that read missing data sets.
+    """Return a study whose quick form leaves out experiments that need missing data.
 
     Its claims say what to fetch. Nothing is left out if every experiment needs them.
     """

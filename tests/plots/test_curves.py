@@ -33,6 +33,14 @@ def legend_of(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
+def test_a_legend_of_many_curves_lies_beside_them_in_a_wider_figure(make_run):
+    runs = [make_run(rate=1 + 0.1 * number) for number in range(7)]
+    (few, many) = (simfl.plot(some) for some in (runs[:6], runs))
+    right = [ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1 for ax in (few, many)]
+    assert right == [False, True]
+    assert many.figure.get_figwidth() > few.figure.get_figwidth()
+
+
 def test_a_figure_has_one_curve_per_run_with_units_and_names(make_run):
     fast, slow = make_run(rate=2.0), make_run(algorithm="sync_sgd", rate=0.3)
     ax = simfl.plot([read(fast), slow])
