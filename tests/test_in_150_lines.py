@@ -40,3 +40,7 @@ def test_its_tables_are_those_of_simfl(small, name, options, tmp_path):
     assert world.updates == list(run.updates[columns].itertuples(index=False, name=None))
     measured = run.metrics[["time_s", "updates", "train_loss", "test_accuracy"]].to_numpy()
     np.testing.assert_allclose(world.metrics, measured, rtol=3e-7)
+    page = (DOCS / "in_150_lines.md").read_text(encoding="utf-8")
+    ((updates, accuracy),) = re.findall(rf"^{name}: (\d+) updates, test accuracy (\S+)%$", page, re.MULTILINE)
+    assert int(updates) == len(world.updates)
+    assert float(accuracy) == pytest.approx(100 * world.metrics[-1][-1], abs=1), "rounding is a matter of the machine"

@@ -7,7 +7,8 @@ import yaml
 
 import simfl
 from simfl.cli.app import command
-from simfl.records import SCHEMAS
+from simfl.papers.asynchrony.tuning import ENTRIES, WORLDS
+from simfl.records import SCHEMAS, common_accuracy
 from simfl.scenario import loads
 
 ROOT = Path(__file__).parents[1]
@@ -64,6 +65,37 @@ def test_the_updates_of_the_demo_in_the_readme_are_those_of_its_runs(tmp_path, w
     scenarios = ROOT / "scenarios" / "demo"
     runs = [simfl.run(scenarios / name, out=tmp_path) for name in ("adpsgd.yaml", "sync.yaml")]
     assert tuple(f"{run.manifest.updates:,}" for run in runs) == told
+
+
+@pytest.mark.slow
+def test_the_accuracies_of_the_demo_in_the_readme_are_those_of_its_runs(tmp_path):
+    runs = [simfl.run(ROOT / "scenarios" / "demo" / name, out=tmp_path) for name in ("adpsgd.yaml", "sync.yaml")]
+    (*written, target) = map(
+        float,
+        re.search(r"test accuracy +│ (\S+)% +│ (\S+)%\s+time to (\S+)%", README).groups(),
+    )
+    ends = [100 * run.metrics["test_accuracy"].iloc[-1] for run in runs]
+    assert written == pytest.approx(ends, abs=1), "rounding is a matter of the machine"
+    assert target == pytest.approx(100 * common_accuracy(runs), abs=1)
+
+
+def test_numbers_that_the_first_pages_give_are_counted():
+    pages = {
+        name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("for_comparing", "asynchrony")
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (jax,) = re.findall(r"^jax==(.*)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in README
+    assert f"with JAX {jax};" in README
+    (ten,) = re.findall(r"^## Ten commands\n\n```\n(.*?)```", README, re.DOTALL | re.MULTILINE)
+    assert len([line for line in ten.splitlines() if line.startswith("simfl ")]) == 10
+    told = f"{len(ENTRIES)} algorithms in four worlds"
+    assert (len(WORLDS), told in pages["for_comparing"]) == (4, True), told
+    assert f"four worlds, {len(ENTRIES)} algorithms" in pages["asynchrony"]
+    question = yaml.safe_load((ROOT / "simfl" / "scenario" / "question.yaml").read_text(encoding="utf-8"))
+    assert (len(question["grid"]["algorithm"]), question["seeds"]) == (4, 5)
+    assert "a study of four algorithms" in pages["for_comparing"]
+    assert "five seeds" in pages["for_comparing"]
 
 
 def test_the_version_is_the_same_wherever_it_stands():
