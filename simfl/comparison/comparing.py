@@ -175,6 +175,10 @@ def explain(table: pd.DataFrame) -> list[str]:
     lines += _explain_spreads(table)
     if table["epsilon"].notna().any() and not math.isnan(target):
         lines.append("epsilon: final at the end; an upper bound to the target")
+    units: dict[str, str] = table.attrs.get("units", {})
+    if len({*units.values()}) > 1:
+        named = "; ".join(f"{unit} ({label})" for label, unit in units.items())
+        lines.append(f"epsilons protect different things, and cannot be compared: {named}")
     if "baseline" in table:
         names = list(table["baseline"].dropna().unique())
         against = names[0] if len(names) == 1 else "the baseline that is like it otherwise"
@@ -242,7 +246,8 @@ def compare_groups(
     _most), `byte_saving` and `accuracy_difference`, each with _low and _high. If learning has seeds of its own, also
     `worlds` and `learning_seeds`, their numbers, and for each x of test_accuracy, test_loss, to_target_time_s and
     accuracy_difference the standard deviations x_sd_world, x_sd_learning and x_sd_residual, with _low and _high, if
-    there are runs of all pairs of seeds; see `simfl.comparison.intervals`.
+    there are runs of all pairs of seeds; see `simfl.comparison.intervals`. `attrs["units"]` has what the epsilon of each
+    private group protects.
     """
     import pandas as pd
 
@@ -276,7 +281,14 @@ def compare_groups(
                 _put_spreads(row, column, _only(last, column))
             _put_spreads(row, "to_target_time_s", _only(costs[group.label], "time_s"))
         rows.append(row)
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    table.attrs["units"] = {
+        group.label: unit
+        for group in groups
+        for run in [*group.good.values()][:1]
+        if (unit := (run.manifest.extra.get("assumptions") or {}).get("unit"))
+    }
+    return table
 
 
 def label_meant(word: str, groups: Sequence[Group], shown: Iterable[tuple[str, str]] = ()) -> str:

@@ -157,6 +157,17 @@ def test_few_seeds_show_their_extremes_and_coarse_times_a_note(make_run):
     assert explain(late)[0].startswith("target: a test accuracy of 94.00%, that 2 of 4 runs reached")
 
 
+def test_epsilons_of_different_units_are_not_compared_in_silence(make_run):
+    units = {"adpsgd": "one example of a client", "fedbuff": "a client with all its data", "sync_sgd": None}
+    groups = []
+    for kind, unit in units.items():
+        extra = {"assumptions": {"unit": unit}} if unit else {}
+        groups.append(Group(kind, {}, {1: read(make_run(algorithm=kind, extra=extra))}))
+    line = "epsilons protect different things, and cannot be compared: one example of a client (adpsgd); "
+    assert line + "a client with all its data (fedbuff)" in explain(compare_groups(groups))
+    assert not any(line.startswith("epsilons") for line in explain(compare_groups([groups[0], groups[2]])))
+
+
 def test_a_target_that_not_every_seed_reaches_has_no_mean(make_run):
     groups = rates(make_run, adpsgd=[0.05, 1.0], sync_sgd=[1.0, 1.0])
     table = compare_groups(groups, target=0.9).set_index("label")
