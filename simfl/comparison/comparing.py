@@ -246,8 +246,8 @@ def compare_groups(
     _most), `byte_saving` and `accuracy_difference`, each with _low and _high. If learning has seeds of its own, also
     `worlds` and `learning_seeds`, their numbers, and for each x of test_accuracy, test_loss, to_target_time_s and
     accuracy_difference the standard deviations x_sd_world, x_sd_learning and x_sd_residual, with _low and _high, if
-    there are runs of all pairs of seeds; see `simfl.comparison.intervals`. `attrs["units"]` has what the epsilon of each
-    private group protects.
+    there are runs of all pairs of seeds; see `simfl.comparison.intervals`. `attrs["units"]` has what each private
+    group's epsilon protects.
     """
     import pandas as pd
 
