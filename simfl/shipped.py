@@ -16,7 +16,8 @@ def scenarios() -> Path:
 
 def names_beside(path: Path) -> list[str]:
     """Return names such as `demo/adpsgd` of the scenarios in the folder of a path."""
-    beside = sorted((scenarios() / path.parent).glob("*.yaml")) if len(path.parts) > 1 else []
+    named = len(path.parts) > 1 and not path.is_absolute() and ".." not in path.parts
+    beside = sorted((scenarios() / path.parent).glob("*.yaml")) if named else []
     return [(path.parent / file.stem).as_posix() for file in beside]
 
 
