@@ -25,7 +25,7 @@ from simfl.scenario import from_mapping
 from simfl.scenario.catalogues import Algorithm
 from simfl.scenario.compression import Scheme
 from simfl.scenario.fields import kind_of, members_of
-from simfl.scenario.meetings import ANY, OF_MESSAGES, OF_SUMS, Row
+from simfl.scenario.meetings import ANY, OF_MESSAGES, OF_SUMS
 
 TARGET = Path(__file__).with_name("combinations.md")
 
@@ -38,32 +38,31 @@ After this page you know which algorithm accepts compressed messages, a bound on
 clients, robust rules, attackers, secure sums, and noise for examples, clients or users. A feature that an algorithm
 does not accept is refused in one line before anything runs.
 
-- **compression**: the schemes ([Compressed messages](compression.md)). `error_feedback` and `ef21` are for updates to a
-  server.
+- *-*: the feature is not accepted.
+- **compression**: the schemes ([Compressed messages](compression.md)); *server*: `error_feedback`, `ef21` and `direct`.
 - **staleness_bound**: whether `algorithm.staleness_bound` is accepted ([Algorithms](algorithms.md)).
 - **graph**: whether clients talk to their neighbors in `topology`. *fixed*: the graph must not change during the run.
 - **optimizer**, **server_optimizer**: whether momentum or Adam is accepted ([Optimizers](algorithms.md#optimizers)).
 - **selection**: whether `selection` says which clients take part ([Choice of clients](selection.md)).
-- **rules**: the rules of `aggregation`; **attacks**: those of `attackers` ([Hostile clients](robust.md)). Every
-  algorithm of several clients accepts `label_flip`, which changes data and not messages.
+- **rules**: the rules of `aggregation` ([Hostile clients](robust.md)); *of a sum*: all but `balance` and
+  `clipped_gossip`.
+- **attacks**: the `attackers` that change messages. Every algorithm of several clients accepts `label_flip`, which
+  changes data.
 - **secure_sum**: the protocols ([Secure sums](secure_sums.md)).
-- **privacy**: the units that a mechanism protects. Whether an epsilon is certified also depends on the options:
-  [the last column of the algorithms' tables](algorithms.md) says more.
+- **privacy**: the units that a mechanism protects. [The algorithms' tables](algorithms.md) say more.
 
-A cell is about its feature alone, beside the algorithm's defaults. Two features that an algorithm accepts one by one
-may exclude each other: the last section lists these pairs.
+A cell is about its feature alone, beside the algorithm's defaults. The last section lists features that exclude each
+other.
 """
 WHY = """\
 ## Why not
 
-An algorithm says what becomes of its messages and of their sums (`uses`, in `simfl/scenario/seams.py`). The reasons
-follow from that, and refusals say them.
+The reasons follow from what becomes of an algorithm's messages and of their sums.
 """
 PAIRS = """\
 ## Pairs that exclude each other
 
-For each option, what it must be beside another feature, and why. Sizes are checked, too, against each other and against
-the number of clients.
+For each option, what it must be beside another feature. The refusal says why, and what to do instead.
 """
 HEADER = ("kind", "compression", "staleness_bound", "graph", "optimizer", "server_optimizer", "selection", "rules",
           "attacks", "secure_sum", "privacy")  # fmt: skip
@@ -104,6 +103,13 @@ def accepts(kind: str, options: Mapping[str, Any] | None = None, **sections: Any
     return True
 
 
+#: Words that the page explains for a list that many algorithms share.
+SHORT = {
+    "`error_feedback`, `ef21`, `direct`": "*server*",
+    "all but `balance`, `clipped_gossip`": "*of a sum*",
+}
+
+
 def compression(kind: str) -> str:
     """Return the schemes of compressed messages."""
     ways = [{**gamma, **compressor} for gamma in ({"gamma": 0.5}, {}) for compressor in COMPRESSORS]
@@ -125,7 +131,7 @@ def graph(kind: str) -> str:
     chosen = field is not None and "topology" in get_args(field.annotation)
     options = {"graph": "topology"} if chosen else {}
     if not SECTIONS[kind].model_validate({"kind": kind, **options}).follows_topology:  # type: ignore[attr-defined]
-        return "no"
+        return "-"
     ring = {"graph": "ring"}
     changing = {"kind": "sequence", "graphs": [ring, {"from": "1 s", "graph": "complete"}], "every": "2 s"}
     words = "yes" if accepts(kind, options, topology=changing) else "fixed"
@@ -155,15 +161,17 @@ def rules(kind: str) -> str:
 
 
 def attacks(kind: str) -> str:
-    """Return the attacks, of which those that need the same are accepted alike."""
-    named = {name: (attack.among, attack.on_data) for name, attack in ATTACKS.items()}
+    """Return the attacks on messages, of which those that need the same are accepted alike."""
+    if NEEDED.get(kind, {}).get("clients") != 1 and not accepts(kind, attackers={"kind": "label_flip", "clients": [1]}):
+        raise ValueError(f"{kind}: expected one that accepts label_flip, as the page says of all")
+    named = {name: attack.among for name, attack in ATTACKS.items() if not attack.on_data}
     return _chosen(named, lambda name: accepts(kind, attackers={"kind": name, "clients": [1]}))
 
 
 def secure_sum(kind: str) -> str:
     """Return the protocols of secure sums."""
     if "secure_sum" not in SECTIONS[kind].model_fields:
-        return "no"
+        return "-"
     fields = {*SECTIONS[kind].model_fields}
     ways = [way for way in BESIDE if {*way} <= fields]
     return _listed(name for name in PROTOCOLS if any(accepts(kind, {"secure_sum": name, **way}) for way in ways))
@@ -172,7 +180,7 @@ def secure_sum(kind: str) -> str:
 def privacy(kind: str) -> str:
     """Return the units that noise may protect."""
     units = (unit for unit, ways in MECHANISMS.items() if any(accepts(kind, privacy=way) for way in ways))
-    return ", ".join(units) or "no"
+    return ", ".join(units) or "-"
 
 
 CELLS = (compression, bound, graph, optimizer, server_optimizer, selection, rules, attacks, secure_sum, privacy)
@@ -182,45 +190,48 @@ def row(kind: str) -> str:
     """Return the line of an algorithm in the table."""
     if not accepts(kind):
         raise ValueError(f"{kind}: expected a scenario that can be assembled: see NEEDED")
-    return f"| `{kind}` | {' | '.join(cell(kind) for cell in CELLS)} |"
+    cells = [cell(kind) for cell in CELLS]
+    return f"| `{kind}` | {' | '.join(SHORT.get(cell, cell) for cell in cells)} |"
 
 
 def page(rows: Mapping[str, str] | None = None) -> str:
     """Return the page, with the given lines of algorithms or newly made ones."""
-    lines, family = [INTRODUCTION.rstrip("\n")], None
-    for kind, entry in listing.algorithms().items():
-        if entry.details["family"] != family:
-            family = entry.details["family"]
-            lines += ["", f"## {family.capitalize()}", "", f"| {' | '.join(HEADER)} |", "| --- " * len(HEADER) + "|"]
-        lines.append(row(kind) if rows is None else rows[kind])
-    lines += ["", *WHY.splitlines(), "", *reasons(), "", *PAIRS.splitlines(), ""]
-    lines += [line for pair in (*ANY, *OF_MESSAGES, *OF_SUMS) for line in _item(pair)]
+    lines = [INTRODUCTION, f"| {' | '.join(HEADER)} |", "| --- " * len(HEADER) + "|"]
+    lines += [row(kind) if rows is None else rows[kind] for kind in listing.algorithms()]
+    lines += ["", *WHY.splitlines(), *reasons(), "", *PAIRS.splitlines(), "", *pairs()]
     return "\n".join(lines) + "\n"
 
 
 def reasons() -> Iterator[str]:
     """Yield the lines that say which algorithms take no feature of a seam, and why."""
-    why: dict[tuple[str, str], list[str]] = {}
+    why: dict[str, dict[str, list[str]]] = {"compression": {}, "rules and attacks on messages": {}, "users": {}}
+    compression, rules, users = why.values()
     for kind in sorted(ALGORITHMS):
         uses = SECTIONS[kind].uses  # type: ignore[attr-defined]
-        why.setdefault(("No compression", uses.messages.why), []).append(kind)
-        why.setdefault(("No rules and no attacks on messages", uses.summing.why), []).append(kind)
-        why.setdefault(("No noise for users", "" if uses.summing.noise else uses.why_no_noise), []).append(kind)
-    for (what, reason), kinds in sorted(why.items()):
-        if reason:
-            yield from _wrapped(f"- {what} with {_listed(kinds)}: {reason}.")
+        compression.setdefault(uses.messages.why, []).append(kind)
+        rules.setdefault(uses.summing.why, []).append(kind)
+        users.setdefault("" if uses.summing.noise else uses.why_no_noise, []).append(kind)
+    for what, kinds in why.items():
+        yield from ("", f"No {'noise for ' * (what == 'users')}{what}:", "")
+        for reason in filter(None, sorted(kinds)):
+            yield from _wrapped(f"- {_listed(kinds[reason])}: {reason}.")
+
+
+def pairs() -> Iterator[str]:
+    """Yield the lines of features that exclude each other, with what to use where it depends on a kind."""
+    algorithm, privacy = SimpleNamespace(kind="..."), SimpleNamespace(mechanism="...", where="...", correlated="...")
+    privacy.claim = algorithm
+    options: dict[str, list[str]] = {}
+    for pair in (*ANY, *OF_MESSAGES, *OF_SUMS):
+        expected = pair.expected.format(a=algorithm, p=privacy)
+        words = f"{expected} ({pair.why})" if "'...'" in expected else expected
+        options.setdefault(words, []).append(pair.at)
+    for words, at in options.items():
+        yield from _wrapped(f"- {_listed(dict.fromkeys(at))}: {words}.")
 
 
 def _wrapped(line: str) -> list[str]:
     return textwrap.wrap(line, 120, subsequent_indent="  ")
-
-
-def _item(pair: Row) -> list[str]:
-    """Return the lines of two features that exclude each other."""
-    algorithm, privacy = SimpleNamespace(kind="..."), SimpleNamespace(mechanism="...", where="...", correlated="...")
-    privacy.claim = algorithm
-    expected = pair.expected.format(a=algorithm, p=privacy)
-    return _wrapped(f"- `{pair.at}`: {expected}. Reason: {pair.why}.")
 
 
 def _chosen(needs: Mapping[str, Any], accepted: Callable[[str], bool]) -> str:
@@ -234,11 +245,11 @@ def _chosen(needs: Mapping[str, Any], accepted: Callable[[str], bool]) -> str:
 
 
 def _listed(names: Any) -> str:
-    return ", ".join(f"`{name}`" for name in names) or "no"
+    return ", ".join(f"`{name}`" for name in names) or "-"
 
 
 def _yes(accepted: bool) -> str:
-    return "yes" if accepted else "no"
+    return "yes" if accepted else "-"
 
 
 def rows(kinds: Sequence[str]) -> Iterator[tuple[str, str]]:

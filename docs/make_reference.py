@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 
 from simfl.cli import listing
 from simfl.scenario import Scenario
+from simfl.scenario.algorithms.local_rounds import LocalStepsConfig
 from simfl.scenario.fields import DISCRIMINATORS, ByKind, Config, Short, Within, members_of
 
 FOLDER = Path(__file__).parent
@@ -46,6 +47,7 @@ simfl run my.yaml --set clients.count=32     # change a field from the command l
 - **Bandwidths** have a unit: bit/s or B/s with a prefix, as in `100 Mbit/s` or `1 GB/s`. A plain number is refused.
 - **A single word** stands for the mapping that starts with it: `topology: ring` is `topology: {{kind: ring}}`.
 - **Clients** are numbered from 0.
+- `= value` after a field's name is its default.
 - An **epoch** is one pass over the training examples of all clients. An **update** is one mini-batch of one client.
 - **Files** are looked up in the current folder. A bare name of a data file is looked up in the folder `SIMFL_DATA`.
 """
@@ -143,7 +145,7 @@ def pages() -> dict[str, str]:
             "",
             GENERATED,
             "",
-            f"{opening} All sections are listed in [the fields of a scenario]({FIRST}.md).",
+            f"{opening} See also [all sections]({FIRST}.md).",
             *written[name],
         ]
     return {**{name: "\n".join(lines) + "\n" for name, lines in texts.items()}, "algorithms": algorithms()}
@@ -163,6 +165,7 @@ class Writer:
     def __init__(self) -> None:
         self._written: dict[tuple[type[Config], ...], str] = {}
         self._lines: dict[str, list[str]] = {FIRST: [], **{name: [] for name in PAGES}}
+        self._left_out: list[str] = []
 
     def scenario(self) -> dict[str, list[str]]:
         """Return the lines of all sections by page."""
@@ -171,6 +174,9 @@ class Writer:
         for key, field in _fields(Scenario):
             if (key, field) not in plain:
                 self._write(key, field, level=2)
+        text = "\n".join(line for lines in self._lines.values() for line in lines)
+        if lost := [words for words in self._left_out if words not in text]:
+            raise ValueError(f"fields whose sections do not describe them: {lost}")
         return self._lines
 
     def _write(self, path: str, field: FieldInfo, level: int) -> None:
@@ -187,14 +193,13 @@ class Writer:
         members = members_of(field.annotation)
         self._written[members] = path
         yield f"\n{'#' * level} {path}\n"
-        key = next((key for key in DISCRIMINATORS if key in members[0].model_fields), None)
-        nullable = type(None) in get_args(field.annotation)  # then the description says what null means
-        about = [_summary(members[0]) if key is None and not nullable else _sentence(field.description or "")]
+        key = _key_of(members)
+        about = [_sentence(field.description or "") if _describes(field) else _summary(members[0])]
         if isinstance(choice := _marker(field), ByKind) and choice.scalar:
             about.append(f"A plain {'time' if choice.quantities else 'number'} is short for `{key}: {choice.scalar}`.")
         about += [f"A plain {'time' if mark.text else 'number'} is short for `{mark.key}`." for mark in _shorts(field)]
-        if (default := _default(field)) not in ("default `{}`", "default `null`", "default `[]`"):
-            about.append(f"{_sentence(default)}")
+        if "." not in path and (default := _default(field)) not in (" = `{}`", " = `null`", " = `[]`"):
+            about.append(f"Default{default.replace(' =', '')}." if default else "Required.")
         yield " ".join(about) + "\n"
         if key is None:
             yield from self._bullets(_fields(members[0]), path)
@@ -203,48 +208,125 @@ class Writer:
 
     def _variants(self, members: Sequence[type[Config]], key: str, path: str) -> Iterator[str]:
         """Yield what the variants share, then each with what it has alone."""
+        openings = _openings_of(field for member in members for field in _fields(member))
         owners: dict[tuple[str, str], list[str]] = {}
         for member in members:
             for name, field in _fields(member):
                 if name != key:
-                    owners.setdefault((name, self._meaning(f"{path}.{name}", field)), []).append(_tag(member, key))
+                    owners.setdefault((name, self._meaning(name, path, field, openings)), []).append(_tag(member, key))
+        if rounds := [_tag(member, key) for member in members if issubclass(member, LocalStepsConfig)]:
+            yield f"Kinds *with local steps* are `{'`, `'.join(rounds)}`.\n"
+        shared: dict[tuple[str, ...], list[tuple[str, str]]] = {}
         for (name, meaning), tags in owners.items():
             if len(tags) > 1:
-                others = [tag for member in members if (tag := _tag(member, key)) not in tags]
-                some = f" (with {key} {', '.join(tags)})"
-                if len(others) < len(tags):
-                    some = f" (not with {key} {', '.join(others)})" if others else ""
-                yield f"- **{name}**{some}: {meaning}"
+                shared.setdefault(tuple(tags), []).append((name, meaning))
+        for some, fields in shared.items():
+            which = _which(some, [_tag(member, key) for member in members], rounds, key)
+            if which and len(fields) > 1:
+                yield f"- {which[0].upper()}{which[1:]}:"
+            for name, meaning in fields:
+                start = "  - " if which and len(fields) > 1 else "- "
+                yield f"{start}**{name}**{f' ({which})' if which and len(fields) == 1 else ''}{meaning}"
         for member in members:
             tag = _tag(member, key)
             yield f"- `{key}: {tag}`: {_summary(member)}"
-            yield from (f"  - **{name}**: {meaning}" for (name, meaning), tags in owners.items() if tags == [tag])
+            yield from (f"  - **{name}**{meaning}" for (name, meaning), tags in owners.items() if tags == [tag])
 
     def _bullets(self, fields: Sequence[tuple[str, FieldInfo]], path: str = "") -> Iterator[str]:
+        openings = _openings_of(fields)
         for name, field in fields:
-            yield f"- **{name}**: {self._meaning(f'{path}.{name}' if path else name, field)}"
+            yield f"- **{name}**{self._meaning(name, path, field, openings)}"
 
-    def _meaning(self, path: str, field: FieldInfo) -> str:
-        return f"{field.description}; *{self._kind_of_value(path, field)}*, {_default(field)}"
-
-    def _kind_of_value(self, path: str, field: FieldInfo) -> str:
+    def _meaning(self, name: str, section: str, field: FieldInfo, openings: Openings) -> str:
+        """Return what follows a field's name; if it opens a section, only that describes it."""
         members = members_of(field.annotation)
         if not members:
-            text = _describe(field.annotation, field.metadata)
-            return text.removesuffix(" or null") if field.default is None else text
-        several = "list of mappings" if _is_tuple(field.annotation) else "mapping"
-        if isinstance(mark := _marker(field), ByKind) and mark.number is not None:
-            several = f"{mark.number.expected('number')}, or mapping"
-        place, page = self._place(members), page_of(path.rpartition(".")[0] or path)
-        if place is None and page_of(path) == page:
-            return f"{several}, see below"
-        place = place or path
-        file = "" if page_of(place) == page else f"{page_of(place)}.md"
-        return f"{several}, see [{place}]({file}#{_anchor(place)})"
+            parts = [field.description or "", self._plain(field)]
+        else:
+            place, opening = self._place(members), openings[members]
+            first = ".".join(filter(None, (section, opening[0])))
+            link = self._link(section, first, place)
+            several = "list of mappings" if _is_tuple(field.annotation) else ""
+            if isinstance(mark := _marker(field), ByKind) and mark.number is not None:
+                several = f"{mark.number.expected('number')}, or mapping"
+            value = f"*{several}*, {link}" if several else link
+            if place is None and opening == (name, field.description) and _describes(field):
+                self._left_out.append(_sentence(field.description or ""))
+                parts = [value]
+            else:
+                parts = [field.description or "", value]
+        required = ", required" if field.is_required() else ""
+        return f"{_default(field)}: {'; '.join(filter(None, parts))}{required}"
+
+    def _plain(self, field: FieldInfo) -> str:
+        """Return what a plain value may be, where neither description nor default say so."""
+        choices = [str(choice) for choice in _choices(field.annotation) if choice is not None]
+        about = f" {field.description} "
+        if choices and all(re.search(rf"\W{re.escape(choice)}\W", about) for choice in choices):
+            return ""
+        text = _describe(field.annotation, field.metadata)
+        if text == "true or false" and field.default is not None:
+            return ""
+        return f"*{text.removesuffix(' or null') if field.default is None else text}*"
+
+    def _link(self, section: str, first: str, place: str | None) -> str:
+        """Return a link from a section to the one that describes a field: below, or `place`."""
+        page = page_of(place or first)
+        if page == page_of(section or first):
+            return "see below" if place is None else f"[{place}](#{_anchor(place)})"
+        return f"[{place or first}]({page}.md#{_anchor(place or first)})"
 
     def _place(self, members: tuple[type[Config], ...]) -> str | None:
         """Return the section in which all of these are described already."""
         return next((path for known, path in self._written.items() if set(members) <= set(known)), None)
+
+
+#: The fields that open sections: (name, description) by what the section describes.
+Openings = dict[tuple[type[Config], ...], tuple[str, str | None]]
+
+
+def _openings_of(fields: Iterable[tuple[str, FieldInfo]]) -> Openings:
+    """Return the fields that open sections: the first of those that share one."""
+    openings: Openings = {}
+    for name, field in fields:
+        members = members_of(field.annotation)
+        earlier = (opening for known, opening in openings.items() if members and set(members) <= set(known))
+        openings[members] = next(earlier, (name, field.description))
+    return openings
+
+
+def _which(tags: Sequence[str], every: Sequence[str], rounds: Sequence[str], key: str) -> str:
+    """Return in the fewest words which variants have a field; "" if all have it."""
+    others = [tag for tag in every if tag not in tags]
+    if not others:
+        return ""
+    ways = [f"with {key} {', '.join(tags)}", f"not with {key} {', '.join(others)}"]
+    if rounds:
+        for start, some, joint in (("with local steps", tags, "and with"), ("not with local steps", others, "or")):
+            fewer, more = [tag for tag in rounds if tag not in some], [tag for tag in some if tag not in rounds]
+            words = [start, f"but not {', '.join(fewer)}" * bool(fewer), f"{joint} {', '.join(more)}" * bool(more)]
+            if not (start.startswith("not") and fewer):
+                ways.append(", ".join(filter(None, words)))
+    return min(ways, key=lambda way: len(way.split()))
+
+
+def _key_of(members: Sequence[type[Config]]) -> str | None:
+    """Return the field that chooses a variant."""
+    return next((key for key in DISCRIMINATORS if key in members[0].model_fields), None)
+
+
+def _describes(field: FieldInfo) -> bool:
+    """Return whether the section of a field opens with its description: it has variants, or says what null means."""
+    return _key_of(members_of(field.annotation)) is not None or type(None) in get_args(field.annotation)
+
+
+def _choices(annotation: Any) -> list[Any]:
+    """Return the words of a `Literal`, or null."""
+    if get_origin(annotation) in (Union, types.UnionType, Annotated):
+        parts = get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
+        kinds = [_choices(part) if part is not type(None) else [None] for part in parts]
+        return [one for part in kinds for one in part] if all(kinds) else []
+    return [*get_args(annotation)] if get_origin(annotation) is Literal else []
 
 
 def _fields(section: type[Config]) -> list[tuple[str, FieldInfo]]:
@@ -337,17 +419,17 @@ def _of_schema(schema: Mapping[str, Any]) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    """Return "default `16`" or "required"."""
+    """Return " = `16`", or "" without a default."""
     if field.is_required():
-        return "required"
+        return ""
     value: Any = field.default
     if isinstance(value, Config) and getattr(value, "kind", None) == "constant":
-        return f"default `{_yaml(value.model_dump()['value'])}`"
+        return f" = `{_yaml(value.model_dump()['value'])}`"
     if isinstance(value, Config):
         chosen = [getattr(value, key) for key in DISCRIMINATORS if key in type(value).model_fields]
-        return f"default `{chosen[0] if chosen else _yaml(value.model_dump(by_alias=True, exclude_unset=True))}`"
+        return f" = `{chosen[0] if chosen else _yaml(value.model_dump(by_alias=True, exclude_unset=True))}`"
     whole = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
-    return "default empty" if value == "" else f"default `{_yaml(TypeAdapter(whole).dump_python(value))}`"
+    return "" if value == "" else f" = `{_yaml(TypeAdapter(whole).dump_python(value))}`"
 
 
 def _yaml(plain: Any) -> str:

@@ -45,7 +45,7 @@ class Population(Config):
     users: Count | tuple[Index, ...] | None = option(
         None,
         "users that own the clients, for privacy.unit: user: their number (clients in a row belong to one user), or "
-        "the user of each client, from 0; null: every client is a user. It is written only if it is not null",
+        "the user of each client, from 0; null: every client is a user",
         exclude_if=lambda users: users is None,
     )
     seconds_per_example: PositiveSeconds = option(1e-4, "time to compute the gradient of one example")

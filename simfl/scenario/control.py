@@ -137,17 +137,17 @@ class Evaluate(Config):
     local_steps: Index = option(
         0,
         "mini-batches of its own training examples on which each client trains the model before its own test, with "
-        "clients: own; what comes of it is measured and dropped. Not written where it is 0",
+        "clients: own; what comes of it is measured and dropped",
         exclude_if=lambda value: not value,
     )
     local_step_size: Positive | None = option(
         None,
-        "step size of `local_steps`; null: the algorithm's for its first update. Not written where it is null",
+        "step size of `local_steps`; null: the algorithm's for its first update",
         exclude_if=lambda value: value is None,
     )
     local_parts: Literal["all", "personal"] = option(
         "all",
-        "what `local_steps` train: all of the model, or the parts that `personal` names. Not written where it is all",
+        "what `local_steps` train: all of the model, or the parts that `personal` names",
         exclude_if=lambda value: value == "all",
     )
     gradients: Index = option(

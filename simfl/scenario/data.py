@@ -104,7 +104,7 @@ class DataConfig(Config):
         "examples that are neither trained nor tested on: a share of the training examples, drawn by the seed and of "
         "every known owner alike; own, the set's own part; or {clients: 0.1}, such a share of each client's examples. "
         "What chooses (goals of `stop`, targets of comparisons, tuning) looks at them in place of the test set. "
-        "Metrics then have validation_loss and validation_accuracy. Not written where it is null",
+        "Metrics then have validation_loss and validation_accuracy",
         exclude_if=_is_null,
     )
     partition: Partition = option(Iid(), "how the training examples are divided over the clients")
@@ -158,7 +158,7 @@ class RealData(DataConfig):
     class_groups: tuple[tuple[Index, ...], ...] | None = option(
         None,
         "groups of classes: each becomes one class, numbered from 0 in this order, such as [[0, 2, 4, 6, 8], "
-        "[1, 3, 5, 7, 9]] for even against odd digits; classes in no group are left out. Not written where it is null",
+        "[1, 3, 5, 7, 9]] for even against odd digits; classes in no group are left out",
         exclude_if=_is_null,
     )
     normalize: Literal["none", "unit_sphere", "standard", "unit_sphere_with_constant"] = option(
@@ -171,8 +171,7 @@ class RealData(DataConfig):
     )
     pca_center: Flag = option(
         True,
-        "whether the mean is subtracted before `pca`; otherwise the first component is near the mean. It is "
-        "written only if it is false",
+        "whether the mean is subtracted before `pca`; otherwise the first component is near the mean",
         exclude_if=bool,
     )
     fit_on: FitOn | None = option(
@@ -183,7 +182,7 @@ class RealData(DataConfig):
 
     augment: Augmented | None = option(
         None,
-        "random change of each image whenever a mini-batch takes it; null: none. Not written where it is null",
+        "random change of each image whenever a mini-batch takes it; null: none",
         exclude_if=_is_null,
     )
 
@@ -356,13 +355,13 @@ class Table(SplitData):
     categories: tuple[Text, ...] = option(
         (),
         "columns whose values are words, also where they look like numbers; other columns have numbers or words, and "
-        "one with both is rejected. It is written only if it is not empty",
+        "one with both is rejected",
         exclude_if=_is_empty,
     )
     missing: tuple[Text, ...] | None = option(
         None,
         "words that mean no value, beside an empty one, which is rejected; []: all words are values; null: those of "
-        "pandas, such as NA, None, null and nan. It is written only if it is not null",
+        "pandas, such as NA, None, null and nan",
         exclude_if=_is_null,
     )
 
@@ -418,7 +417,7 @@ class HuggingFace(SplitData):
     split: Text = option("train", "the part to train on")
     test_split: Text | None = option(None, "the part to test on; null: test or validation, else test_fraction")
     validation_split: Text | None = option(
-        None, "the part of `validation: own`; null: validation. Not written where it is null", exclude_if=_is_null
+        None, "the part of `validation: own`; null: validation", exclude_if=_is_null
     )
     features: tuple[Text, ...] = option((), "columns of the features; []: all but `label` and `owner`")
     label: Text | None = option(
@@ -520,7 +519,7 @@ class SyntheticData(DataConfig):
         None,
         "archive with the problem, or a bare name in 'npz' below SIMFL_DATA, in place of a drawn one: A [n, d, d] and "
         "b [n, d] for quadratic; x [clients, m, p] and y [clients, m], or x, y and client [n], for the others. The "
-        "examples also serve for testing. Not written where it is null",
+        "examples also serve for testing",
         exclude_if=_is_null,
     )
     samples: Count = option(1000, "number of training examples")
@@ -540,7 +539,7 @@ class SyntheticData(DataConfig):
     heterogeneity: NonNegative = option(
         0.0,
         "how much owners differ: standard deviation of their centers (quadratic) or weights (linear) around the common "
-        "ones, or of x.w_k over that of x.w (logistic). Not written where it is 0",
+        "ones, or of x.w_k over that of x.w (logistic)",
         exclude_if=_is_zero,
     )
     test_fraction: Positive = option(0.2, "number of test examples as a share of `samples`, drawn in the same way")

@@ -113,7 +113,7 @@ class Scenario(Config):
     compression: Compression | None = option(None, "how messages are compressed; null: they are not")
     personal: Personal | None = option(
         None,
-        "parts of the model that stay at each client; null: none. Not written where it is null",
+        "parts of the model that stay at each client; null: none",
         exclude_if=lambda value: value is None,
     )
     stop: Stop = option(Stop(epochs=20.0), "when the run ends; 20 epochs by default")
@@ -123,7 +123,7 @@ class Scenario(Config):
     costs: Costs | None = option(
         None,
         "power, prices and carbon intensity, for the columns energy_j, money and carbon_g of metrics; null: no such "
-        "columns. Not written where it is null",
+        "columns",
         exclude_if=lambda value: value is None,
     )
 
