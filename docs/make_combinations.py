@@ -49,7 +49,7 @@ does not accept is refused in one line before anything runs.
 - **attacks**: the `attackers` that change messages. Every algorithm of several clients accepts `label_flip`, which
   changes data.
 - **secure_sum**: the protocols ([Secure sums](secure_sums.md)).
-- **privacy**: the units that a mechanism protects. [The algorithms' tables](algorithms.md) say more.
+- **privacy**: the units that a mechanism protects ([What privacy protects](algorithms.md#what-privacy-protects)).
 
 A cell is about its feature alone, beside the algorithm's defaults. The last section lists features that exclude each
 other.

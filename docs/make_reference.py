@@ -96,10 +96,6 @@ FIRST = "scenario"
 TABLES = ("<!-- tables: written by docs/make_reference.py from simfl/algorithms/ -->\n", "<!-- end of the tables -->\n")
 #: Words that the text before the tables explains once for all algorithms.
 USUAL = (
-    ("an example (`gaussian`, `laplace_l2`, `laplace`)", "an example"),
-    ("a client (`gaussian_update`)", "a client"),
-    ("(`gaussian_cohort`)", ""),
-    ("an example or a client", "example, client"),
     ("no client waits; with `after_update: wait`, clients wait for the server's step", "none; see `after_update`"),
     ("no client waits", "none"),
     ("the server waits for all selected clients", "the server, for all selected clients"),
@@ -122,10 +118,10 @@ def algorithms() -> str:
             family = entry.details["family"]
             lines += ["", f"**{family.capitalize()}**", ""]
             lines += [
-                "| kind | who waits for whom | what messages contain | what is private |",
-                "| --- | --- | --- | --- |",
+                "| kind | who waits for whom | what messages contain |",
+                "| --- | --- | --- |",
             ]
-        cells = [f"[`{kind}`]({places[kind]}#{kind})", *(entry.details[word] for word in ("waits", "sends", "privacy"))]
+        cells = [f"[`{kind}`]({places[kind]}#{kind})", *(entry.details[word] for word in ("waits", "sends"))]
         for words, short in USUAL:
             cells = [cell.replace(words, short).strip() for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
