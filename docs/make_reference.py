@@ -98,8 +98,10 @@ TABLES = ("<!-- tables: written by docs/make_reference.py from simfl/algorithms/
 USUAL = (
     ("no client waits; with `after_update: wait`, clients wait for the server's step", "none; see `after_update`"),
     ("no client waits", "none"),
-    ("the server waits for all selected clients", "the server, for all selected clients"),
-    ("also to clients that should start again", "also to late clients"),
+    ("the server waits for all selected clients, or until a `deadline`", "the server"),
+    ("the server waits for all selected clients; with a `deadline`, a slow client makes fewer steps", "the server"),
+    ("; with `delays: cyclic`, updates wait for their turn", "; see `delays`"),
+    ("; with `late: stop`, also to clients that should start again", ""),
     ("the model to clients, their changes to the server", "changes up, model down"),
     ("gradients to the server, the model to clients", "gradients up, model down"),
 )
@@ -161,6 +163,7 @@ class Writer:
     def __init__(self) -> None:
         self._written: dict[tuple[type[Config], ...], str] = {}
         self._lines: dict[str, list[str]] = {FIRST: [], **{name: [] for name in PAGES}}
+        self._described: dict[str, str] = {}
         self._left_out: list[str] = []
 
     def scenario(self) -> dict[str, list[str]]:
@@ -225,8 +228,11 @@ class Writer:
                 yield f"{start}**{name}**{f' ({which})' if which and len(fields) == 1 else ''}{meaning}"
         for member in members:
             tag = _tag(member, key)
-            yield f"- `{key}: {tag}`: {_summary(member)}"
-            yield from (f"  - **{name}**{meaning}" for (name, meaning), tags in owners.items() if tags == [tag])
+            own = [f"  - **{name}**{meaning}" for (name, meaning), tags in owners.items() if tags == [tag]]
+            text = "\n".join([f"- `{key}: {tag}`: {_summary(member)}", *own])
+            earlier = self._described.setdefault(text, path)  # another section has this variant, word by word
+            repeats = earlier != path and own and "see below" not in text
+            yield f"- `{key}: {tag}`: as in {self._link(path, earlier, earlier)}" if repeats else text
 
     def _bullets(self, fields: Sequence[tuple[str, FieldInfo]], path: str = "") -> Iterator[str]:
         openings = _openings_of(fields)

@@ -68,7 +68,7 @@ class Crash(Config):
 class PresenceTrace(Config):
     """Intervals in which clients are online, from a file."""
 
-    path: WorldFile = Field(description="a file, relative to the current folder")
+    path: WorldFile = Field(description="a file")
     layout: Literal["plain", "fedscale"] = option(
         "plain",
         "plain: CSV with the columns client, from and to (empty: forever), times in seconds or with a "

@@ -28,9 +28,10 @@ class SpeedTrace(Config):
     """Factors on compute times over time, read when each mini-batch starts."""
 
     path: WorldFile = Field(
-        description="CSV file, relative to the current folder, with the columns time (in seconds, or with a unit), "
-        "client (a number, or all; all if there is no such column) and factor: a line holds from its time on; before "
-        "its first line, a client has factor 1"
+        description=(
+            "CSV file with the columns time (in seconds, or with a unit), client (a number, or all; all if there is "
+            "no such column) and factor: a line holds from its time on; before its first line, a client has factor 1"
+        )
     )
     every: PositiveSeconds | None = option(None, "time after which the file repeats; null: the last factors stay")
 
@@ -52,9 +53,9 @@ class Population(Config):
     seconds_per_batch: Seconds = option(0.0, "fixed time of every mini-batch, in addition to that of its examples")
     devices: WorldFile | None = option(
         None,
-        "CSV file of devices, relative to the current folder; each client draws one. A line for each device "
-        "has name and seconds_per_example, and perhaps seconds_per_batch, memory, uplink, downlink and share (of the "
-        "clients, 1 by default); their times replace the two above. null: all devices are the same",
+        "CSV file of devices; each client draws one. A line for each device has name and seconds_per_example, "
+        "and perhaps seconds_per_batch, memory, uplink, downlink and share (of the clients, 1 by default); their "
+        "times replace the two above. null: all devices are the same",
     )
     speed: Speed = option(
         ConstantFactor(), "factor on a client's compute time, drawn once per client: 2 is half as fast"

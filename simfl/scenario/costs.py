@@ -16,9 +16,9 @@ class Carbon(Config):
     grams_per_kwh: NonNegative | None = option(None, "constant intensity, in grams of CO2 equivalent per kWh")
     path: WorldFile | None = option(
         None,
-        "CSV file, relative to the current folder, with the columns time (in seconds, or with a unit), grams_per_kwh, "
-        "and region (one of regions.names, or all; all if there is no such column): a line holds from its time on, and "
-        "the first line of a region is at time 0",
+        "CSV file with the columns time (in seconds, or with a unit), grams_per_kwh, and region (one of "
+        "regions.names, or all; all if there is no such column): a line holds from its time on, and the first "
+        "line of a region is at time 0",
     )
     every: PositiveSeconds | None = option(None, "time after which the file repeats; null: the last values stay")
 

@@ -416,9 +416,7 @@ class HuggingFace(SplitData):
     )
     split: Text = option("train", "the part to train on")
     test_split: Text | None = option(None, "the part to test on; null: test or validation, else test_fraction")
-    validation_split: Text | None = option(
-        None, "the part of `validation: own`; null: validation", exclude_if=_is_null
-    )
+    validation_split: Text | None = option(None, "the part of `validation: own`; null: validation", exclude_if=_is_null)
     features: tuple[Text, ...] = option((), "columns of the features; []: all but `label` and `owner`")
     label: Text | None = option(
         "label", "the column of labels, or of targets of a regression; null: none, for a column of texts"

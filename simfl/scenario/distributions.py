@@ -33,7 +33,7 @@ _QUANTITY = ByKind(scalar="constant", quantities=True)
 
 
 class Constant(Config, Generic[Q]):
-    """The same value always; a plain value is short for it."""
+    """The same value always."""
 
     kind: Literal["constant"] = variant("constant")
     value: Q = Field(description="the value")
@@ -72,7 +72,7 @@ class Lognormal(Config, Generic[Q]):
 
 
 class ConstantFactor(Constant[Positive]):
-    """The same factor always; a plain number is short for it."""
+    """The same factor always."""
 
     value: Positive = option(1.0, "the factor, > 0")
 
@@ -105,7 +105,7 @@ class TracedFactors(Config):
     """Factors drawn from a column of a CSV file, such as device benchmarks."""
 
     kind: Literal["trace"] = variant("trace")
-    path: WorldFile = Field(description="CSV file with a header line, relative to the current folder")
+    path: WorldFile = Field(description="CSV file with a header line")
     column: Text = Field(description="name of the column that holds the factors")
 
 
@@ -116,7 +116,7 @@ Speed = Annotated[
 
 
 class ConstantTime(Constant[Seconds]):
-    """The same time always; a plain time such as "1 ms" is short for it."""
+    """The same time always."""
 
 
 class UniformTime(Uniform[Seconds]):
@@ -183,7 +183,7 @@ LatencyRule = Annotated[ConstantTime | UniformLatency | ExponentialLatency | Log
 
 
 class ConstantBandwidth(Constant[Bandwidth]):
-    """The same always; a plain bandwidth such as "10 Mbit/s" is short for it."""
+    """The same always."""
 
 
 class UniformBandwidth(PerLinkOrClient, Uniform[Bandwidth]):
@@ -198,7 +198,7 @@ BandwidthRule = Annotated[ConstantBandwidth | UniformBandwidth | LognormalBandwi
 
 
 class ConstantLoss(Constant[Loss]):
-    """The same probability always; a plain number is short for it."""
+    """The same probability always."""
 
 
 class UniformLoss(Uniform[Loss]):

@@ -614,4 +614,4 @@ class OwnCode(Config):
     """Base of sections that name a user's own code, by `kind` or `set`."""
 
     is_own: ClassVar[bool] = True
-    options: OwnOptions = option({}, "what the class or function is given, by keyword; checked by itself")
+    options: OwnOptions = option({}, "its keyword arguments")

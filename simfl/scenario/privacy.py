@@ -295,9 +295,9 @@ class Gaussian(_MultipliedGaussian):
     clipping_norm: FixedNorm = option(1.0, "C, the bound on the L2 norm of each example's gradient")
     noise_multiplier: NonNegativeEach | None = option(
         None,
-        "z, one for all clients or one for each: the noise on the sum has standard deviation "
-        "z * clipping_norm. 0 clips without noise. null: 1 without a budget; with a budget (epsilon), the noise that "
-        "spends it in the planned number of releases",
+        "z, one for all clients or one for each: the noise on the sum has standard deviation z * clipping_norm. "
+        "0 clips without noise. null: 1 without a budget; with a budget (epsilon), the noise that spends it in "
+        "the planned releases",
     )
     noise: CorrelatedNoise | None = option(
         None, "how noise is correlated between neighbors or over time; null: the noise of each release is independent"
@@ -325,9 +325,9 @@ class GaussianUpdate(_MultipliedGaussian):
     clipping_norm: FixedNorm = option(1.0, "C, the bound on the L2 norm of an update")
     noise_multiplier: NonNegativeEach | None = option(
         None,
-        "z, one for all clients or one for each: the noise on the update has standard deviation "
-        "z * clipping_norm. null: 1 without a budget; with a budget (epsilon), the noise that spends it in the planned "
-        "number of releases",
+        "z, one for all clients or one for each: the noise on the update has standard deviation z * "
+        "clipping_norm. null: 1 without a budget; with a budget (epsilon), the noise that spends it in the "
+        "planned releases",
     )
     neighbors: Neighbors = option(
         "add_or_remove",
@@ -449,9 +449,9 @@ class CohortGaussian(_MultipliedGaussian):
     )
     noise_multiplier: NonNegative | None = option(
         None,
-        "z: the noise on a sum of updates has standard deviation z * clipping_norm, however many they are; with an "
-        "adaptive norm that on sum and count together. null: 1 without a budget; with a budget (epsilon), the noise "
-        "that spends it in the planned number of releases",
+        "z: the noise on a sum of updates has standard deviation z * clipping_norm, however many they are; with "
+        "an adaptive norm that on sum and count together. null: 1 without a budget; with a budget (epsilon), the "
+        "noise that spends it in the planned releases",
     )
     neighbors: Neighbors = option(
         "add_or_remove",

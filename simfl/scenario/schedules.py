@@ -38,7 +38,7 @@ class Schedule(ABC):
 
 
 class ConstantStep(Config, Schedule):
-    """The same step size throughout; a plain number is short for it."""
+    """The same step size throughout."""
 
     kind: Literal["constant"] = variant("constant")
     value: NonNegative = Field(description="step size on the mean gradient of a mini-batch, >= 0")

@@ -34,11 +34,10 @@ class SecureSumConfig(Config):
     )
     dropout: Loss = option(
         0.0,
-        "probability with which a client drops out in each round of messages after the first, besides the faults of "
-        "the world",
+        "probability that a client drops out in each round of messages after the first, besides the world's faults",
     )
     timeout: PositiveSeconds | None = option(
-        None, "time after which a round of messages goes on without clients that have not answered; null: it waits"
+        None, "time after which a round of messages goes on without missing answers; null: it waits"
     )
     key_bytes: Bytes = option(32, "bytes of a public key")
     share_bytes: Bytes = option(32, "bytes of an encrypted share of a secret")

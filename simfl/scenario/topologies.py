@@ -210,30 +210,28 @@ class GraphMl(TopologyConfig):
     """Any connected graph from a GraphML file."""
 
     kind: Literal["graphml"] = variant("graphml")
-    path: WorldFile = Field(description="GraphML file with one node per client, relative to the current folder")
+    path: WorldFile = Field(description="one node per client")
 
 
 class Gml(TopologyConfig):
     """Any connected graph from a GML file."""
 
     kind: Literal["gml"] = variant("gml")
-    path: WorldFile = Field(description="GML file with one node per client, relative to the current folder")
+    path: WorldFile = Field(description="one node per client")
 
 
 class Pajek(TopologyConfig):
     """Any connected graph from a Pajek file."""
 
     kind: Literal["pajek"] = variant("pajek")
-    path: WorldFile = Field(description="Pajek file with one vertex per client, relative to the current folder")
+    path: WorldFile = Field(description="one vertex per client")
 
 
 class EdgeList(TopologyConfig):
     """Any connected graph from a text file with one link 'a b' per line."""
 
     kind: Literal["edge_list"] = variant("edge_list")
-    path: WorldFile = Field(
-        description="text file with one link per line, and perhaps a header, relative to the current folder"
-    )
+    path: WorldFile = Field(description="perhaps with a header")
 
 
 class AdjacencyList(TopologyConfig):
@@ -243,9 +241,7 @@ class AdjacencyList(TopologyConfig):
     """
 
     kind: Literal["adjacency_list"] = variant("adjacency_list")
-    path: WorldFile = Field(
-        description="text file with a node and its neighbors per line, relative to the current folder"
-    )
+    path: WorldFile = Field(description="the file")
 
 
 def _too_many(number: int, key: str, count: int) -> Problem:
@@ -352,8 +348,7 @@ class Contacts(ChangingTopology):
     equal_degrees: ClassVar[bool | None] = False
     kind: Literal["contacts"] = variant("contacts")
     path: WorldFile = Field(
-        description="CSV file, relative to the current folder, with the columns from and until (seconds, or with a "
-        "unit), a and b (clients by number)"
+        description=("CSV file with the columns from and until (seconds, or with a unit), a and b (clients by number)")
     )
     every: PositiveSeconds | None = option(None, "time after which the plan repeats; null: it does not repeat")
 

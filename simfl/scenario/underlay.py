@@ -139,7 +139,7 @@ class FromGraphMl(UnderlayConfig):
     """
 
     kind: Literal["graphml"] = variant("graphml")
-    path: WorldFile = Field(description="GraphML file, relative to the current folder")
+    path: WorldFile = Field(description="GraphML file")
 
 
 Underlay = Annotated[StarOfSwitches | TwoLevelTree | FatTree | Generated | FromGraphMl, ByKind(default=None)]

@@ -15,7 +15,7 @@ from simfl.scenario.seams import Uses
 
 
 class ConstantSize(Config):
-    """The same size in every round; a plain number means this kind."""
+    """The same size in every round."""
 
     kind: Literal["constant"] = variant("constant")
     value: Count = Field(description="gradients per round")
@@ -155,9 +155,11 @@ class AsyncFl(AlgorithmConfig):
     kind: Literal["async_fl"] = variant("async_fl")
     step_size: StepSize | None = Field(  # type: ignore[assignment]
         default=None,
-        description="step size of each single gradient, since updates are sums; t counts the gradients, or the rounds "
-        "(updates), before a round (see step_size_of); null: that of Theorem 5 with sizes theorem5; otherwise "
-        "0.1/(1 + 0.001 t) with l2 and 0.1/(1 + 0.01 sqrt t) without",
+        description=(
+            "step size of each single gradient; t counts the gradients, or the rounds (updates), before a round (see "
+            "step_size_of); null: that of Theorem 5 with sizes theorem5; otherwise 0.1/(1 + 0.001 t) with l2 and "
+            "0.1/(1 + 0.01 sqrt t) without"
+        ),
     )
     batch_size: Count = Field(
         default=32,
@@ -198,8 +200,10 @@ class AsyncFl(AlgorithmConfig):
     )
     local_steps: Flag = Field(
         default=False,
-        description="true: clients take a step after every mini-batch of a round and adopt models that arrive "
-        "meanwhile, which no privacy proof covers; false: all gradients of a round are computed at one model",
+        description=(
+            "true: clients step after every mini-batch and adopt models that arrive meanwhile, which no privacy "
+            "proof covers; false: all gradients of a round are at one model"
+        ),
     )
     step_per: Settled[Literal["round", "gradient"]] = Field(
         default="round",
@@ -208,8 +212,7 @@ class AsyncFl(AlgorithmConfig):
     )
     step_size_of: Literal["all", "each"] = Field(
         default="all",
-        description="which gradients before a round t of the step size counts: those of all clients together, or those "
-        "of each client, which are a share of one over the number of clients",
+        description="whose gradients t of the step size counts: those of all clients together, or of each",
     )
     mask: Count = Field(
         default=1,

@@ -63,7 +63,7 @@ class Audp(ServedSgd):
     kind: Literal["audp"] = variant("audp")
     step_size: StepSize | None = Field(  # type: ignore[assignment]
         default=None,
-        description="step size on the mean gradient of a mini-batch: a number or a schedule; null: the paper's (10)",
+        description="step size of a mini-batch; null: the paper's (10)",
     )
     sampling_std: Settled[NonNegative] = Field(
         default=30.0, description="sigma of the paper's formulas: sigma² is the variance of an example's gradient"

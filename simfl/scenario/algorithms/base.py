@@ -240,26 +240,25 @@ class AlgorithmConfig(Config):
 
     step_size: StepSize = option(
         ConstantStep(value=0.4),
-        "step size on the mean gradient of a mini-batch: a number or a schedule; beside an optimizer, "
-        "0.001 for adam and 1 for one of your own where it is left out",
+        "step size on the mean gradient of a mini-batch: a number or a schedule; by default 0.001 beside adam, 1 "
+        "beside an optimizer of your own",
     )
     optimizer: Optimizer = option(Sgd(), "the optimizer of a client's steps; sgd: a step along the mean gradient")
     batch_size: Count = option(32, "examples per mini-batch; with sampling poisson, on average")
     small_clients: Literal["refuse", "use_all"] = option(
         "refuse",
-        "clients that hold fewer than batch_size examples; refuse: an error; use_all: each of their mini-batches is "
-        "all that they hold",
+        "clients with fewer than batch_size examples; refuse: an error; use_all: their mini-batches are all that "
+        "they hold",
     )
     sampling: Literal["auto", "poisson", "without_replacement", "shuffle", "with_replacement"] = option(
         "auto",
-        "how mini-batches are drawn: poisson (each example on its own), without_replacement (a new "
-        "subset of fixed size), shuffle (each example once per pass), with_replacement, or auto: poisson with privacy, "
-        "shuffle without",
+        "how mini-batches are drawn: poisson (each example on its own), without_replacement (a new subset of "
+        "fixed size), shuffle (once per pass), with_replacement, or auto: poisson with privacy, else shuffle",
     )
     gradient_noise: Arithmetic[NonNegative] = option(
         0.0,
-        "sigma of noise that is added to each mini-batch's mean gradient, whatever its size: N(0, sigma^2/d I), so "
-        "that its mean square is sigma^2, as theory assumes it; it gives no privacy, and needs privacy: null",
+        "sigma of noise N(0, sigma^2/d I) on each mini-batch's mean gradient, whatever its size; it gives no "
+        "privacy, and needs privacy: null",
     )
 
 

@@ -47,8 +47,8 @@ class Epidemic(AlgorithmConfig):
     )
     graph: Literal["local", "oracle"] = option(
         "local",
-        "how receivers are drawn: by each client on its own (local), or as the neighbors in a random graph in which "
-        "every client has s neighbors (oracle)",
+        "how receivers are drawn: by each client on its own (local), or as neighbors in a random graph of degree "
+        "s (oracle)",
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
@@ -219,13 +219,12 @@ class AdPsgd(BoundedConfig):
     kind: Literal["adpsgd"] = variant("adpsgd")
     exchange: Literal["atomic", "messages"] = option(
         "messages",
-        "how pairs average: by messages that travel over the links (messages), or in no time on any links "
-        "(atomic), as papers describe it",
+        "how pairs average: by messages over the links, or in no time (atomic), as papers describe it",
     )
     pairing: Literal["auto", "senders", "everyone"] = option(
         "auto",
-        "which clients start exchanges: those on one side of a bipartite topology (senders), everyone, or "
-        "auto: senders if the topology is bipartite",
+        "which clients start exchanges: everyone, those on one side of a bipartite topology (senders), or auto: "
+        "senders if it is bipartite",
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
@@ -283,11 +282,11 @@ class Sgp(AlgorithmConfig):
     )
     overlap: Index = option(
         0,
-        "rounds that a message may take before its receiver waits for it; clients send in every round, so that "
-        "overlap + 1 exchanges of a client may be under way (one in the authors' program)",
+        "rounds that a message may take before its receiver waits for it; overlap + 1 exchanges of a client may "
+        "be under way",
     )
     lost: Literal["resend", "sums"] = option(
         "resend",
-        "lost messages: they are sent again (resend), or each message has the sums of all shares that its sender has "
-        "sent to the receiver, so that later ones make up for it, and clients wait links.resend_timeout at most (sums)",
+        "lost messages are sent again (resend), or later ones make up for them, as messages have running sums, "
+        "and clients wait links.resend_timeout at most (sums)",
     )

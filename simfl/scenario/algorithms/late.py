@@ -28,8 +28,8 @@ class LateConfig(GradientsConfig):
 
     late: Literal["drop", "stop"] = option(
         "drop",
-        "gradients that are late: the server discards them on arrival (drop), or it sends its model to their clients, "
-        "which stop computing and start again at that model (stop)",
+        "late gradients: the server discards them (drop), or sends its model to their clients, which start again "
+        "at it (stop)",
     )
 
 
@@ -93,8 +93,8 @@ class MindFlayer(GradientsConfig):
     )
     completed: Arithmetic[Share | None] = option(
         None,
-        "p: the step divides the sum of gradients by p times the number of trials, as in the paper, whose p is the "
-        "probability that a trial is completed; null: by the number of gradients that came",
+        "p: the step divides the sum of gradients by p times the number of trials, as in the paper; null: by the "
+        "number of gradients that came",
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:

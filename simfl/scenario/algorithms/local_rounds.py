@@ -34,8 +34,8 @@ class LocalStepsConfig(AlgorithmConfig):
     uses: ClassVar[Uses] = Uses(step="rounds")
     sampling: Literal["auto", "without_replacement", "shuffle", "with_replacement"] = option(
         "auto",
-        "how mini-batches are drawn: without_replacement (a new subset of fixed size), shuffle (each "
-        "example once per pass), with_replacement, or auto: shuffle",
+        "how mini-batches are drawn: without_replacement (a new subset of fixed size), shuffle (once per pass), "
+        "with_replacement, or auto: shuffle",
     )
     local_steps: Settled[Count | None] = option(
         None, "number of mini-batches of a client's round; null: those of local_epochs"
@@ -80,8 +80,8 @@ class LocalRoundsConfig(LocalStepsConfig, ServerAlgorithmConfig):
     )
     secure_sum: Settled[SecureSum | None] = option(
         None,
-        "the protocol by which the server learns sums of updates only, with fedavg, fedprox, diloco and fedbuff: its "
-        "rounds, bytes and work are simulated, not its cryptography; null: the server sees the updates",
+        "the protocol by which the server learns sums of updates only, with fedavg, fedprox, diloco and fedbuff: "
+        "its rounds, bytes and work are simulated, not its cryptography; null: the server sees the updates",
     )
 
     @property
@@ -131,12 +131,11 @@ class FedAvg(LocalRoundsConfig):
     )
     server_step: Arithmetic[Positive] = option(
         1.0,
-        "step of the server on the mean change; 0.01 with server_optimizer adam, yogi and adagrad where it is left out",
+        "step of the server on the mean change; by default 0.01 with server_optimizer adam, yogi and adagrad",
     )
     deadline: PositiveSeconds | None = option(
         None,
-        "largest time of a round, if the update of some client has come by then: later ones are dropped; with fedprox "
-        "and fednova, clients make fewer steps, so that their updates come in time; null: none",
+        "largest time of a round, if the update of some client has come by then: later ones are dropped; null: none",
     )
 
     def settled(self, scenario: Sections) -> Self:
@@ -154,7 +153,7 @@ class FedAvg(LocalRoundsConfig):
 class FedProx(FedAvg):
     """FedProx: FedAvg with a proximal term, and partial work of stragglers.
 
-    A client that would miss the deadline makes fewer steps, so that its update arrives in time.
+    Clients that would miss the deadline make fewer steps.
     """
 
     kind: Literal["fedprox"] = variant("fedprox")  # type: ignore[assignment]
@@ -193,7 +192,7 @@ class FedDyn(FedAvg):
 class FedNova(FedAvg):
     """FedNova: FedAvg whose changes count per local step.
 
-    A client that would miss the deadline makes fewer steps, so that its update arrives in time.
+    Clients that would miss the deadline make fewer steps.
     """
 
     uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, sum="by_steps")
@@ -232,8 +231,7 @@ class BufferedConfig(LocalRoundsConfig):
     buffer_size: Count = option(10, "K, updates that make a step of the server")
     after_update: Literal["continue", "wait"] = option(
         "continue",
-        "what a client does whose update is in the buffer: it goes on from the present model, or waits "
-        "until the server has taken the step",
+        "a client whose update is in the buffer goes on from the present model, or waits for the server's step",
     )
 
     def members(self, clients: int) -> int:
@@ -255,8 +253,7 @@ class SteppingConfig(BufferedConfig):
 
     server_step: Arithmetic[Positive] = option(
         1.0,
-        "step of the server on the mean of the buffer; 0.01 with server_optimizer adam, yogi and adagrad "
-        "where it is left out",
+        "step of the server on the mean of the buffer; by default 0.01 with server_optimizer adam, yogi and adagrad",
     )
 
 
@@ -273,8 +270,8 @@ class FedBuff(SteppingConfig):
     )
     noise: Literal["client", "server"] = option(
         "client",
-        "who adds the noise of privacy.mechanism gaussian_update: each client to its update, or the "
-        "server to the sum of a buffer, which hides updates from those who see its models, not from the server",
+        "who adds the noise of gaussian_update: each client to its update, or the server to the sum of a buffer, "
+        "which hides updates from those who see its models, not from the server",
     )
 
     @property
@@ -314,8 +311,8 @@ class ACE(LocalRoundsConfig):
     )
     server_step: Arithmetic[Positive] = option(
         1.0,
-        "step of the server on the mean of the cached updates; 0.01 with server_optimizer adam, yogi and adagrad where "
-        "it is left out",
+        "step of the server on the mean of the cached updates; by default 0.01 with server_optimizer adam, yogi "
+        "and adagrad",
     )
     max_age: Index | None = option(
         None,

@@ -125,8 +125,8 @@ class DecoupledDiLoCo(InFragments):
     )
     fragments: Count = option(
         24,
-        "P, turns of local_steps mini-batches after which a client sends the same fragment again; a fragment is one or "
-        "several whole tensors, and with fewer tensors some turns send nothing",
+        "P, turns of local_steps mini-batches after which a client sends the same fragment, whole tensors, "
+        "again; with fewer tensors some turns send nothing",
     )
     quorum: Annotated[Count, OF_CLIENTS] = option(
         1,

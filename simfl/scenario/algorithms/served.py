@@ -23,7 +23,7 @@ class WithPaperSteps(AlgorithmConfig):
 
     step_size: StepSize | None = Field(  # type: ignore[assignment]
         default=ConstantStep(value=0.4),
-        description="step size on the mean gradient of a mini-batch: a number or a schedule; null: Table 2's",
+        description="step size of a mini-batch; null: Table 2's",
     )
 
     def warnings(self, scenario: Sections) -> Iterator[str]:
@@ -73,8 +73,8 @@ class ServedSgd(WithPaperSteps, ServerAlgorithmConfig):
     uses: ClassVar[Uses] = replace(ServerAlgorithmConfig.uses, channel="theory")
     delays: Literal["world", "cyclic"] = option(
         "world",
-        "staleness of updates: as speeds and links make it (world), or clients take turns (cyclic), so "
-        "that it is clients.count - 1 whatever their speeds",
+        "staleness: as speeds and links make it (world), or clients take turns (cyclic), so that it is "
+        "clients.count - 1",
     )
     largest_staleness: Settled[Index | None] = option(
         None, "tau of the paper's step sizes; null: clients.count, as in the paper"

@@ -16,9 +16,8 @@ class SyncSgd(AlgorithmConfig):
     kind: Literal["sync_sgd"] = variant("sync_sgd")
     all_reduce: Literal["auto", "ring", "halving", "doubling", "ideal"] = option(
         "auto",
-        "how gradients are averaged among K clients: in 2 (K-1) steps around a ring, by recursive halving "
-        "and doubling back (2 lg K steps) or by recursive doubling of whole models (lg K steps); auto: the fastest of "
-        "these; ideal: one latency and 2 (K-1)/K model bytes, a bound that no library reaches. With aggregation, "
-        "gradients are gathered and not summed, which sends K-1 models: in K-1 steps around a ring, in lg K steps "
-        "(halving and doubling), or with one latency (ideal)",
+        "how K clients average gradients: in 2 (K-1) steps around a ring, by recursive halving and doubling back "
+        "(2 lg K steps) or by recursive doubling of whole models (lg K steps); auto: the fastest of these; "
+        "ideal: one latency and 2 (K-1)/K model bytes, a bound. With aggregation, K-1 models are gathered: in "
+        "K-1 steps around a ring, in lg K steps (halving and doubling), or with one latency (ideal)",
     )
