@@ -44,7 +44,7 @@ AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead of
 Epsilon = Annotated[float, Option("--epsilon", help="The target epsilon > 0.")]
 Delta = Annotated[float, Option("--delta", help="Delta in (0, 1).")]
 Steps = Annotated[int, Option("--steps", help="T, number of releases.")]
-SamplingRate = Annotated[float, Option("--sampling-rate", help="q in (0, 1], share of the examples in a batch.")]
+SamplingRate = Annotated[float, Option("--sampling-rate", help="q in (0, 1], fraction of the examples in a batch.")]
 ChosenNeighbors = Annotated[
     Neighbors,
     Option("--neighbors", help="Neighboring data sets: one example more or less, or one replaced by another."),

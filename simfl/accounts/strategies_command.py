@@ -20,7 +20,7 @@ def command(
     min_separation: Annotated[int, Option(help="b: a user is in every b-th sum at most.")] = 1,
     at_most: Annotated[int | None, Option(help="k, sums that a user is in; by default as many as b allows.")] = None,
     fraction: Annotated[
-        float | None, Option(help="Expected share of users in a sum, if the server draws them secretly.")
+        float | None, Option(help="Expected fraction of users in a sum, if the server draws them secretly.")
     ] = None,
     bands: Annotated[int | None, Option(help="Of square_root and banded, at most b; by default min(b, 100).")] = None,
     buffers: Annotated[int, Option(help="Of blt.")] = 2,

@@ -43,7 +43,7 @@ class Plexus(SampledRounds):
     kind: ClassVar[str] = "plexus"
     summary: ClassVar[str] = "Plexus: FedAvg without a server; each round has another sample and aggregator"
     family: ClassVar[str] = "gossip"
-    who_waits: ClassVar[str] = "the aggregator of a round waits for a share `success` of the sample"
+    who_waits: ClassVar[str] = "the aggregator of a round waits for a fraction `success` of the sample"
     what_travels: ClassVar[str] = "models, from the sample to the next aggregator, and from it to the next sample"
     what_is_private: ClassVar[str] = "a client (`gaussian_update`)"
     combines_per_gradient: ClassVar[float] = 0.0

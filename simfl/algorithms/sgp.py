@@ -78,10 +78,9 @@ class SGP(NeighborRounds):
     summary: ClassVar[str] = "SGP: stochastic gradient push over directed graphs; waits for the in-neighbors"
     family: ClassVar[str] = "gossip"
     who_waits: ClassVar[str] = (
-        "each client waits for the shares that its in-neighbors sent `overlap` rounds ago; with `lost: sums`, until a "
-        "timeout"
+        "each client waits for what its in-neighbors sent `overlap` rounds ago; with `lost: sums`, until a timeout"
     )
-    what_travels: ClassVar[str] = "shares of models with their weights, along directed edges"
+    what_travels: ClassVar[str] = "parts of models with their weights, along directed edges"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `laplace_l2`, `laplace`) or a client (`gaussian_update`)"
 
     def set_up(self, *, graph: str, overlap: int, lost: str) -> None:  # type: ignore[override]

@@ -87,7 +87,7 @@ class Absence(Config):
     """
 
     clients: Clients | None = option(None, "these clients, by number; the first is 0")
-    fraction: Share | None = option(None, "this share of all clients, drawn once")
+    fraction: Share | None = option(None, "this fraction of all clients, drawn once")
     regions: RegionNames | None = option(None, "the clients in these regions, of regions.names")
     all: Flag | None = option(None, "true: every client")
     join: Seconds = option(0.0, "virtual time at which the client takes part for the first time")

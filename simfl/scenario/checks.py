@@ -335,7 +335,7 @@ def _compression(scenario: Sections) -> Iterator[Problem]:
         yield Problem(f"null with {what}", f"{compression.gamma:g}", advice, (*at, "gamma"))
     theory = scheme != "deep_squeeze" and (scheme != "choco" or algorithm.uses.graph == "mixed")
     if scheme in WITH_GAMMA and not (theory or algorithm.has_server) and compression.gamma is None:
-        advice = "no theory gives one; begin with the share of what a message keeps"
+        advice = "no theory gives one; begin with the fraction of what a message keeps"
         yield Problem(f"a number with scheme '{scheme}' and '{algorithm.kind}'", "nothing", advice, (*at, "gamma"))
     yield from excluded(scenario, OF_MESSAGES)
 

@@ -84,7 +84,7 @@ class Slowdown(Config):
     """
 
     clients: Clients | None = option(None, "these clients, by number; the first is 0")
-    fraction: Share | None = option(None, "this share of all clients, drawn once")
+    fraction: Share | None = option(None, "this fraction of all clients, drawn once")
     regions: RegionNames | None = option(None, "the clients in these regions, of regions.names")
     random: Count | None = option(None, "this many clients, drawn again in every iteration")
     factor: Positive = Field(description="factor on the compute time: 10 is ten times slower")

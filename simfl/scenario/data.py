@@ -65,7 +65,7 @@ class OwnValidation(Config):
 
 
 class ClientsValidation(Config):
-    """Each client's own share, kept out of its training part once that is known.
+    """Each client's own part, kept out of its training part once that is known.
 
     Every client gives in proportion to its size, up to one example, and keeps one at least. Sizes, weights and privacy
     are those of what it trains on. `normalize` and `pca` are fitted before, on these examples as well. No two clients
@@ -73,7 +73,7 @@ class ClientsValidation(Config):
     """
 
     kind: Literal["clients"] = variant("clients")
-    clients: OpenShare = Field(description="share of each client's examples")
+    clients: OpenShare = Field(description="fraction of each client's examples")
 
 
 SetAside = Annotated[
@@ -101,10 +101,10 @@ class DataConfig(Config):
 
     validation: SetAside | None = option(
         None,
-        "examples that are neither trained nor tested on: a share of the training examples, drawn by the seed and of "
-        "every known owner alike; own, the set's own part; or {clients: 0.1}, such a share of each client's examples. "
-        "What chooses (goals of `stop`, targets of comparisons, tuning) looks at them in place of the test set. "
-        "Metrics then have validation_loss and validation_accuracy",
+        "examples that are neither trained nor tested on: a fraction of the training examples, drawn by the seed "
+        "and of every known owner alike; own, the set's own part; or {clients: 0.1}, such a fraction of each "
+        "client's examples. What chooses (goals of `stop`, targets of comparisons, tuning) looks at them in "
+        "place of the test set. Metrics then have validation_loss and validation_accuracy",
         exclude_if=_is_null,
     )
     partition: Partition = option(Iid(), "how the training examples are divided over the clients")
@@ -243,7 +243,7 @@ class SplitData(RealData):
     """Base of the sets that may have no test part of their own."""
 
     test_fraction: OpenShare = option(
-        0.2, "share of the examples set aside for testing; not used if the set has a test part"
+        0.2, "fraction of the examples set aside for testing; not used if the set has a test part"
     )
 
 
@@ -482,7 +482,7 @@ class TextData(DataConfig):
     length: Count = option(32, "number of characters of a window")
     stride: Count | None = option(None, "characters from one window to the next; null: `length`")
     vocabulary: Letters | None = option(None, "all allowed characters; null: those of the text")
-    test_fraction: OpenShare = option(0.2, "share of every owner's text, at its end, set aside for testing")
+    test_fraction: OpenShare = option(0.2, "fraction of every owner's text, at its end, set aside for testing")
     generate: Generated = option(Generated(), "the text to generate if there is no file")
 
     @property
@@ -540,7 +540,7 @@ class SyntheticData(DataConfig):
         "ones, or of x.w_k over that of x.w (logistic)",
         exclude_if=_is_zero,
     )
-    test_fraction: Positive = option(0.2, "number of test examples as a share of `samples`, drawn in the same way")
+    test_fraction: Positive = option(0.2, "number of test examples as a fraction of `samples`, drawn in the same way")
 
     @property
     def has_owners(self) -> bool:
@@ -599,7 +599,7 @@ class LogisticData(SyntheticData):
     task: ClassVar[TargetKind] = "binary"
     num_classes: ClassVar[int | None] = 2
     set: Literal["logistic"] = variant("logistic")
-    noise: Annotated[float, Within(at_least=0, at_most=0.5)] = option(0.05, "share of flipped labels")
+    noise: Annotated[float, Within(at_least=0, at_most=0.5)] = option(0.05, "fraction of flipped labels")
 
 
 class LinearData(SyntheticData):

@@ -87,7 +87,7 @@ class NetworkPartition(Config):
     groups: tuple[tuple[Place, ...], ...] | None = option(
         None, "clients by number, server, and regions, that reach only each other; others form one more group"
     )
-    fraction: Share | None = option(None, "this share of all clients, drawn once, is separated")
+    fraction: Share | None = option(None, "this fraction of all clients, drawn once, is separated")
     start: Seconds = option(0.0, "virtual time at which the partition begins", alias="from")
     until: PositiveSeconds | None = option(None, "virtual time at which it ends; null: never")
 
@@ -113,7 +113,7 @@ class LinkRule(Config):
     """
 
     clients: tuple[Place, ...] | None = option(None, "all links of these clients, by number; server, for its own")
-    fraction: Share | None = option(None, "all links of this share of all clients, drawn once")
+    fraction: Share | None = option(None, "all links of this fraction of all clients, drawn once")
     regions: RegionNames | None = option(None, "all links of the clients in these regions")
     between: tuple[Side, Side] | None = option(
         None, "links between two sides, each a client by number, server, a region, or a list of these"

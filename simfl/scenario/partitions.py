@@ -18,7 +18,7 @@ class EqualSizes(Config):
 
 
 class PowerLawSizes(Config):
-    """The r-th largest client holds a share proportional to r^-exponent."""
+    """The r-th largest client holds a number proportional to r^-exponent."""
 
     kind: Literal["power_law"] = variant("power_law")
     exponent: NonNegative = option(1.0, "exponent of the power law; 0 is equal sizes")

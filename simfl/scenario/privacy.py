@@ -408,9 +408,9 @@ class AdaptiveClipping(Config):
 
     kind: Literal["adaptive"] = variant("adaptive")
     start: Positive = option(0.1, "the norm of the first sum")
-    quantile: OpenShare = option(0.5, "gamma, the share of updates that are not clipped in the long run")
+    quantile: OpenShare = option(0.5, "gamma, the fraction of updates that are not clipped in the long run")
     learning_rate: Positive = option(
-        0.2, "eta: the norm changes by a factor exp(-eta (share that is not clipped - gamma))"
+        0.2, "eta: the norm changes by a factor exp(-eta (fraction that is not clipped - gamma))"
     )
     count_noise: NonNegative | None = option(
         None,
@@ -440,8 +440,8 @@ class CohortGaussian(_MultipliedGaussian):
     )
     colluding: Index = option(
         0,
-        "users of a secure sum that may tell the server their noise and the shares of others' secrets that they hold: "
-        "t - colluding parts make the whole noise",
+        "users of a secure sum that may tell the server their noise and others' secret shares that they hold: t "
+        "- colluding parts make the whole noise",
     )
     clipping_norm: Annotated[float | AdaptiveClipping, ByKind(default="adaptive", number=Within(above=0))] = option(
         1.0,
@@ -468,8 +468,8 @@ class CohortGaussian(_MultipliedGaussian):
     groups: Count | None = option(
         None,
         "b: users are split into b groups at random, and the server draws from them in turn, with probability b "
-        "algorithm.fraction, so that users are b sums apart; with cohorts: poisson. Noise in at most b bands is then "
-        "amplified, too. null: from all users",
+        "algorithm.fraction, so that users are b sums apart; with `cohorts: poisson`. Noise in at most b bands "
+        "is then amplified, too. null: from all users",
     )
     participation: ParticipationRule | None = option(
         None, "how often a user may be in a sum; null: as often as it comes, also several times in one"

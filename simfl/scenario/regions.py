@@ -91,7 +91,7 @@ class Regions(Config):
     counts: tuple[Index, ...] | None = option(
         None, "clients in each region, in the order of their numbers: the first ones in the first"
     )
-    shares: tuple[Probability, ...] | None = option(None, "share of all clients in each region, drawn once")
+    shares: tuple[Probability, ...] | None = option(None, "fraction of all clients in each region, drawn once")
     clients: tuple[Text, ...] | None = option(None, "name of the region of each client")
     path: WorldFile | None = option(None, "CSV file with a row for each client")
     column: Text = option("region", "column of that file with the name of the client's region")

@@ -43,7 +43,7 @@ class AttackConfig(ClassSection):
     on_data: ClassVar[bool] = False
 
     clients: Clients | None = option(None, "the attackers, by number; the first is 0")
-    share: OpenShare | None = option(None, "the share of all clients that are attackers, drawn once; at least one")
+    share: OpenShare | None = option(None, "the fraction of all clients that are attackers, drawn once; at least one")
     start: Seconds = option(0.0, "virtual time from which the attack replaces messages", alias="from")
 
     def problems(self) -> Iterator[Problem]:

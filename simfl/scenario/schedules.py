@@ -167,9 +167,9 @@ class OneCycleStep(Config, Schedule):
     kind: Literal["one_cycle"] = variant("one_cycle")
     peak: NonNegative = Field(description="the largest step size")
     length: Positive = Field(description="length of the cycle, in units of `count`")
-    rise: OpenShare = option(0.3, "share of the cycle in which it grows")
-    begin: Share = option(0.04, "step size at t = 0, as a share of the peak")
-    end: Share = option(4e-6, "step size from t = length on, as a share of the peak")
+    rise: OpenShare = option(0.3, "fraction of the cycle in which it grows")
+    begin: Share = option(0.04, "step size at t = 0, as a fraction of the peak")
+    end: Share = option(4e-6, "step size from t = length on, as a fraction of the peak")
     count: Counted = "updates"
 
     def __call__(self, updates: int, examples: int, epochs: float) -> float:

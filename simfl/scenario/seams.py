@@ -86,7 +86,7 @@ SUMS: dict[str, Sum] = {
     "single": Sum(why=_SINGLE, why_no_noise=_GRADIENTS),
     "regions": Sum(why=_SINGLE),
     "gradients": Sum(_MANY, _MANY, why_no_noise=_GRADIENTS),
-    "table": Sum(why="its steps share a table: what one leaves out is in the next", why_no_noise=_GRADIENTS),
+    "table": Sum(why="its steps use one table: what one leaves out is in the next", why_no_noise=_GRADIENTS),
     "corrected": Sum(why="its server's sum has parts of earlier updates, which a rule would have left out"),
     "by_steps": Sum(
         parts=True, why="how far it steps follows from the steps that clients state, which no rule compares"
@@ -98,7 +98,7 @@ SUMS: dict[str, Sum] = {
     "own": Sum(why="its class names no sum of messages", why_no_noise="its class names no sum of updates"),
     "one": Sum(why="one machine receives no messages"),
     "passes": Sum(why="a model that moves on is not compared with others"),
-    "mass": Sum(why="its shares must add up to those that were sent, which a rule ends"),
+    "mass": Sum(why="what arrives must add up to what was sent, which a rule ends"),
     "signed": Sum(why="its weights may be negative, and a rule's are not"),
     "aged": Sum(why="models count by the age that their senders state"),
     "newest": Sum(why="its weights keep the mean of all models on average, which a rule ends"),

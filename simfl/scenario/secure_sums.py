@@ -40,12 +40,12 @@ class SecureSumConfig(Config):
         None, "time after which a round of messages goes on without missing answers; null: it waits"
     )
     key_bytes: Bytes = option(32, "bytes of a public key")
-    share_bytes: Bytes = option(32, "bytes of an encrypted share of a secret")
+    share_bytes: Bytes = option(32, "bytes of an encrypted secret share")
     seconds_per_agreement: Seconds = option(
         1e-4, "time of a key agreement on the fastest client and on the server; slower clients need longer"
     )
     mask_rate: Bandwidth = option(1e9, "bytes of masks per second on the fastest client and on the server")
-    seconds_per_operation: Seconds = option(1e-8, "time of a multiplication of shares")
+    seconds_per_operation: Seconds = option(1e-8, "time of a multiplication of secret shares")
 
     def threshold_of(self, members: int) -> int:
         """Return t for sums of `members` clients."""

@@ -168,7 +168,7 @@ class WattsStrogatz(DrawnTopology):
 
     kind: Literal["watts_strogatz"] = variant("watts_strogatz")
     neighbors: Annotated[int, Within(at_least=2)] = option(4, "neighbors of every client in the lattice, even")
-    rewiring: Probability = option(0.1, "share of the links that are moved")
+    rewiring: Probability = option(0.1, "fraction of the links that are moved")
 
     def impossible(self, count: int) -> Iterator[Problem]:
         """Yield why the lattice cannot have half of the neighbors on each side."""

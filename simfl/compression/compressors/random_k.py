@@ -26,7 +26,7 @@ class RandomK(AbstractCompressor):
     summary: ClassVar[str] = "random coordinates; sender and receiver share the seed"
     draws: ClassVar[bool] = True
 
-    share: Share = option(0.01, "share of the coordinates that a message has, k/d")
+    share: Share = option(0.01, "fraction of the coordinates that a message has, k/d")
     unbiased: Flag = option(False, "whether values are multiplied by d/k")
 
     def compress(self, x: jax.Array, key: jax.Array) -> jax.Array:

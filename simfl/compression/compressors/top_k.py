@@ -14,7 +14,7 @@ from simfl.scenario.fields import Share, option
 
 
 def kept(share: float, size: int) -> int:
-    """Return k, the number of coordinates in a share of all, at least 1."""
+    """Return k, the number of coordinates in a fraction of all, at least 1."""
     return max(1, round(share * size))
 
 
@@ -28,7 +28,7 @@ class TopK(AbstractCompressor):
     kind: ClassVar[str] = "top_k"
     summary: ClassVar[str] = "the coordinates of largest absolute value"
 
-    share: Share = option(0.01, "share of the coordinates that a message has, k/d")
+    share: Share = option(0.01, "fraction of the coordinates that a message has, k/d")
 
     def compress(self, x: jax.Array, key: jax.Array) -> jax.Array:
         """Return x with all but its k largest coordinates set to 0; ties keep the first."""

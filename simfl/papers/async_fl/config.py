@@ -53,7 +53,7 @@ class ShiftedPowerSize(Config):
 
 
 class Lemma1Size(Config):
-    """Sizes that a delay of order t^(1/g) allows under a gate of `ahead` rounds."""
+    """Sizes that a delay of order t^(1/g) allows with `ahead` rounds."""
 
     kind: Literal["lemma1"] = variant("lemma1")
     g: Annotated[float, Within(above=1)] = Field(default=2.0, description="delays grow like t^(1/g), sizes i^(1/(g-1))")
@@ -61,7 +61,7 @@ class Lemma1Size(Config):
         default="constant", description="gam of the lemma: 1 (constant), or that of Theorem 5, max(8, 4 ln z) (log)"
     )
     shift: Index = Field(default=0, description="m, how far into the sequence to start")
-    ahead: Index = Field(default=1, description="d, the gate that the sizes are made for")
+    ahead: Index = Field(default=1, description="d, the rounds ahead that the sizes are made for")
 
 
 class Theorem5Size(Config):
@@ -74,7 +74,7 @@ class Theorem5Size(Config):
     smoothness: Positive = Field(description="L, of the loss of each example, including the penalty")
     strong_convexity: Positive | None = Field(default=None, description="mu of the mean loss; null: model.l2")
     shift: Index = Field(default=10, description="m, at least 2 e (d + 1) - 1")
-    ahead: Index = Field(default=1, description="d, the gate that the sizes are made for")
+    ahead: Index = Field(default=1, description="d, the rounds ahead that the sizes are made for")
 
 
 Sizes = Annotated[
@@ -183,13 +183,16 @@ class AsyncFl(AlgorithmConfig):
     )
     weights: Settled[Weights] = Field(
         default="uniform",
-        description="each client's share of a round: uniform, by the size of its data, or a list with a number for "
-        "each client",
+        description=(
+            "each client's part of a round: uniform, by the size of its data, or a list with a number for each client"
+        ),
     )
     assignment: Settled[Literal["proportional", "random"]] = Field(
         default="proportional",
-        description="proportional: clients get their shares, rounded to whole numbers; random: each gradient goes to a "
-        "client drawn by its share",
+        description=(
+            "proportional: clients get their parts, rounded to whole numbers; random: each gradient goes to a client "
+            "drawn by its part"
+        ),
     )
     gate: Gate = Field(default=RoundsAhead(), description="when a client waits for the others")
     rounds: Count | None = Field(default=None, description="T, the rounds after which the run ends; null: no limit")

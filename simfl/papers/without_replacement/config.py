@@ -218,7 +218,7 @@ class DeepQSgd(PassedModels):
         "case that the proof covers",
     )
     anneal: Share = Field(
-        default=0.5, description="share of a node's batches during which that probability falls linearly"
+        default=0.5, description="fraction of a node's batches during which that probability falls linearly"
     )
     discount: Share = Field(default=0.99, description="weight of the value of the next state")
     learning_rate: Positive = Field(default=0.01, description="learning rate of Adam, which trains the network")

@@ -18,7 +18,7 @@ class Balance(AbstractRule):
     """Average the own model with the mean of the models that are close to it.
 
     alpha x_i + (1 - alpha) mean of the x_j with |x_i - x_j| <= gamma exp(-kappa t / T) |x_i|, where x_i is row 0 and
-    t / T the share of the run that is over. If no x_j is that close, x_i stays.
+    t / T the fraction of the run that is over. If no x_j is that close, x_i stays.
     """
 
     kind: ClassVar[str] = "balance"
@@ -26,7 +26,7 @@ class Balance(AbstractRule):
     among: ClassVar[Among] = "own"
 
     alpha: Probability = option(0.5, "weight of the own model")
-    gamma: Positive = option(0.3, "largest distance at the start, as a share of the own model's norm")
+    gamma: Positive = option(0.3, "largest distance at the start, as a fraction of the own model's norm")
     kappa: NonNegative = option(1.0, "the largest distance shrinks by exp(-kappa) until the end of the run")
 
     def aggregate(

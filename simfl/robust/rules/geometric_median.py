@@ -45,6 +45,6 @@ class GeometricMedian(AbstractRule):
     def accepted(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
     ) -> jax.Array:
-        """Return the weight of each model in the last step, as a share of the largest."""
+        """Return the weight of each model in the last step, as a fraction of the largest."""
         share = self._steps(models, present)[1]
         return share / share.max()

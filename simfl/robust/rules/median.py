@@ -29,7 +29,7 @@ class Median(AbstractRule):
     def accepted(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
     ) -> jax.Array:
-        """Return the share of coordinates whose value is one of the middle two."""
+        """Return the fraction of coordinates whose value is one of the middle two."""
         return within(models, *self._middle(models, present))
 
     def _middle(self, models: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:

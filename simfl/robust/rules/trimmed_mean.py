@@ -35,7 +35,7 @@ class TrimmedMean(AbstractRule):
     def accepted(
         self, models: jax.Array, present: jax.Array, weights: jax.Array, progress: float | jax.Array
     ) -> jax.Array:
-        """Return the share of coordinates whose value is within the kept range."""
+        """Return the fraction of coordinates whose value is within the kept range."""
         rows, first, last = self._kept(models, present)
         return within(models, row_at(rows, first), row_at(rows, last))
 

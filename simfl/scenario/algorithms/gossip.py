@@ -30,7 +30,7 @@ class Matcha(AlgorithmConfig):
     )
     one_graph: ClassVar[str] = "its matchings are those of one graph: use decentralized_sgd"
     kind: Literal["matcha"] = variant("matcha")
-    budget: Share = option(0.5, "share of the matchings that are active in a round, on average")
+    budget: Share = option(0.5, "fraction of the matchings that are active in a round, on average")
 
 
 class Epidemic(AlgorithmConfig):
@@ -84,7 +84,7 @@ class Plexus(LocalStepsConfig):
     )
     kind: Literal["plexus"] = variant("plexus")
     sample: Count = option(13, "s, the number of clients of a round; at most all")
-    success: Share = option(0.8, "share of the sample for whose models an aggregator waits")
+    success: Share = option(0.8, "fraction of the sample for whose models an aggregator waits")
 
 
 class Swift(AlgorithmConfig):
@@ -264,8 +264,8 @@ class GossipLearning(BoundedConfig):
     )
     merge: Literal["age", "average", "none"] = option(
         "age",
-        "share of a received model: its age over the sum of both ages (age), a half (average), or all of "
-        "it (none): models then walk at random",
+        "fraction of a received model: its age over the sum of both ages (age), a half (average), or all of it "
+        "(none): models then walk at random",
     )
 
 

@@ -124,7 +124,7 @@ class FedAvg(LocalRoundsConfig):
     }
     kind: Literal["fedavg"] = variant("fedavg")
     concurrency: Settled[Count | None] = option(None, "null: rounds are synchronous")
-    fraction: Share = option(1.0, "share of the clients that take part in a round, drawn at random")
+    fraction: Share = option(1.0, "fraction of the clients that take part in a round, drawn at random")
     weighting: Literal["data", "uniform"] = option(
         "data",
         "how the mean weighs clients: by their examples, or all alike; by default uniform with privacy.unit: user",
@@ -214,7 +214,7 @@ class FedAsync(LocalRoundsConfig):
     proximal: Settled[Arithmetic[NonNegative]] = option(
         0.005, "mu (the paper's rho) of the pull mu (w - w_0) towards the model w_0 of the server"
     )
-    mixing: Arithmetic[Share] = option(0.6, "alpha, the share of a client's model that is not stale")
+    mixing: Arithmetic[Share] = option(0.6, "alpha, the fraction of a client's model that is not stale")
     weighting: Literal["constant", "polynomial", "hinge"] = option(
         "polynomial",
         "factor on alpha at staleness u: 1 (constant), (u + 1)^-exponent (polynomial), or 1 up to "

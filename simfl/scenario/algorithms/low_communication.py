@@ -136,14 +136,14 @@ class DecoupledDiLoCo(InFragments):
     overlap_steps: NonNegative = option(
         2.0, "tau, mini-batches of the fastest sender within which a fragment should come back: the slack for the grace"
     )
-    margin: Probability = option(0.8, "share of the slack for which the server waits for more than the quorum")
+    margin: Probability = option(0.8, "fraction of the slack for which the server waits for more than the quorum")
     averaging: Literal["radial", "mean"] = option(
         "radial",
         "radial: mean length times mean direction of clients' changes, for each tensor that is not an embedding; mean: "
         "their weighted mean",
     )
     local_share: Arithmetic[Decay] = option(
-        0.0, "alpha, the share of the client's own fragment when the server's arrives; 0: the server's replaces it"
+        0.0, "alpha, the fraction of the client's own fragment when the server's arrives; 0: the server's replaces it"
     )
 
 
@@ -155,7 +155,7 @@ class StreamingDiLoCo(InFragments):
         1, "turns of local_steps mini-batches from sending a fragment to applying its mean, below fragments"
     )
     local_share: Arithmetic[Decay] = option(
-        0.5, "alpha, the share of the client's own fragment when it applies the mean"
+        0.5, "alpha, the fraction of the client's own fragment when it applies the mean"
     )
 
     def problems(self) -> Iterator[Problem]:
@@ -184,7 +184,7 @@ class Halos(BySpeed):
     regional_momentum_every: Count = option(16, "N, changes of clients after which that momentum moves")
     accumulate: Count = option(32, "K, changes of clients after which a regional server sends their sum")
     merging: Arithmetic[Share] = option(
-        0.25, "alpha, the share of the global model in a region's model when it arrives"
+        0.25, "alpha, the fraction of the global model in a region's model when it arrives"
     )
 
     def nodes_beside_server(self, scenario: Sections) -> Sequence[str | None]:

@@ -50,7 +50,7 @@ class FedAT(NoStaleness):
     tier_of: tuple[Index, ...] | None = option(
         None, "the tier of each client, 0 for the fastest; null: tiers are measured"
     )
-    fraction: Share = option(1.0, "share of a tier's clients that take part in its round, drawn at random")
+    fraction: Share = option(1.0, "fraction of a tier's clients that take part in its round, drawn at random")
     weighting: Literal["data", "uniform"] = option(
         "data", "how the mean of a tier weighs clients: by their examples, or all alike"
     )
@@ -76,12 +76,12 @@ class FAVAS(NoStaleness):
 
     uses: ClassVar[Uses] = replace(LocalRoundsConfig.uses, channel="models", sum="interrupted")
     kind: Literal["favas"] = variant("favas")
-    fraction: Share = option(0.2, "share of the clients that the server asks at a time, drawn at random")
+    fraction: Share = option(0.2, "fraction of the clients that the server asks at a time, drawn at random")
     period: PositiveSeconds = option(1.0, "time from a step of the server to its next requests")
     divisor: Literal["expected", "actual"] = option(
         "expected",
-        "alpha, by which a client divides its change: its mean number of steps in answers so far (expected), or its "
-        "present number times the share of answers with a step (actual)",
+        "alpha, by which a client divides its change: its mean number of steps in answers so far (expected), or "
+        "its present number times the fraction of answers with a step (actual)",
     )
 
 
@@ -94,6 +94,6 @@ class AREA(BufferedConfig):
     buffer_size: Count = option(3, "K, updates that make a step of the server")
     weighting: Literal["data", "uniform"] = option(
         "data",
-        "how clients count: their local steps are as long as their share of the examples says, 1 on average (data), or "
-        "equally long (uniform)",
+        "how clients count: their local steps are as long as their fraction of the examples, 1 on average "
+        "(data), or equally long (uniform)",
     )

@@ -28,7 +28,7 @@ class NoLoCo(LocalStepsConfig):
     )
     group: Count = option(2, "n, the number of clients of a group, drawn anew in every round")
     outer_step: Arithmetic[Positive] = option(0.7, "beta, factor of the group's mean change in the momentum")
-    momentum: Arithmetic[Decay] = option(0.5, "alpha, the share of the momentum that is kept")
+    momentum: Arithmetic[Decay] = option(0.5, "alpha, the fraction of the momentum that is kept")
     consensus: Arithmetic[NonNegative] = option(
         0.7, "gamma, the pull towards the group's mean model in the momentum; outer_step in the authors' program"
     )

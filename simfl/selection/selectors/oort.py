@@ -48,15 +48,15 @@ class Oort(AbstractSelector):
     summary: ClassVar[str] = "draws clients by reported losses and speed, and explores new ones (Oort)"
     reads: ClassVar[Reads] = "losses"
 
-    exploration: Probability = option(0.9, "share of new clients in a round, at first")
-    exploration_decay: Share = option(0.98, "factor on this share after each round")
-    exploration_min: Probability = option(0.3, "the smallest share; the paper has 0.2")
+    exploration: Probability = option(0.9, "fraction of new clients in a round, at first")
+    exploration_decay: Share = option(0.98, "factor on this fraction after each round")
+    exploration_min: Probability = option(0.3, "the smallest fraction; the paper has 0.2")
     threshold: Share = option(0.3, "quantile of the clients' times from which on a time lowers the score, at first")
     penalty: NonNegative = option(2.0, "exponent of T / t_k for slower clients; 0: time has no effect")
     pacer_step: Count = option(20, "rounds after which the threshold may change")
     pacer_delta: Positive = option(0.05, "change of the threshold")
     clip: Share = option(0.9, "quantile of the utilities above which they count alike; the paper has 0.95")
-    cut_off: Probability = option(0.05, "the smallest score of a candidate, as a share of the first one not needed")
+    cut_off: Probability = option(0.05, "the smallest score of a candidate, as a fraction of the first one not needed")
     window: Positive = option(5.0, "candidates for exploration, in multiples of the clients that explore")
 
     def begin(self) -> Pace:
