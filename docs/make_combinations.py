@@ -226,7 +226,7 @@ def pairs() -> Iterator[str]:
     for pair in (*ANY, *OF_MESSAGES, *OF_SUMS):
         expected = pair.expected.format(a=algorithm, p=privacy)
         words = f"{expected} ({pair.why})" if "'...'" in expected else expected
-        options.setdefault(re.sub(r"\b([a-z_]+: [a-z_]+)\b", r"`\1`", words), []).append(pair.at)
+        options.setdefault(re.sub(r"\b([a-z_]+: (?!use)[a-z_]+)\b", r"`\1`", words), []).append(pair.at)
     for words, at in options.items():
         yield from _wrapped(f"- {_listed(dict.fromkeys(at))}: {words}.")
 

@@ -262,10 +262,10 @@ class Writer:
 
     def _plain(self, field: FieldInfo) -> str:
         """Return what a plain value may be, where neither description nor default say so."""
-        choices = [str(choice) for choice in _choices(field.annotation) if choice is not None]
         about = f" {field.description} "
+        choices = [str(choice) for choice in _choices(field.annotation) if choice is not None]
         if choices and all(re.search(rf"\W{re.escape(choice)}\W", about) for choice in choices):
-            return ""
+            return "*list*" if _is_tuple(field.annotation) else ""
         text = _describe(field.annotation, field.metadata)
         if text == "true or false" and field.default is not None:
             return ""
@@ -328,6 +328,8 @@ def _choices(annotation: Any) -> list[Any]:
         parts = get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
         kinds = [_choices(part) if part is not type(None) else [None] for part in parts]
         return [one for part in kinds for one in part] if all(kinds) else []
+    if get_origin(annotation) is tuple:
+        return _choices(get_args(annotation)[0])
     return [*get_args(annotation)] if get_origin(annotation) is Literal else []
 
 
