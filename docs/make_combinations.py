@@ -83,6 +83,8 @@ COMPRESSORS = ({"kind": "top_k", "share": 0.5}, {"kind": "moniqua", "theta": 1})
 PROTOCOLS = ("bonawitz", "secagg_plus", "lightsecagg")
 #: What a protocol of secure sums needs beside it in some algorithms.
 BESIDE: tuple[dict[str, Any], ...] = ({}, {"buffer_size": 3, "after_update": "wait"})
+#: Keys with values in the words of refusals.
+KEYS = re.compile(r"\b((?:privacy\.)?(?:cohorts|noise|rounds|unit|where): [a-z_]+)\b")
 SECTIONS = {kind_of(section, "kind"): section for section in members_of(Algorithm)}
 
 
@@ -226,7 +228,7 @@ def pairs() -> Iterator[str]:
     for pair in (*ANY, *OF_MESSAGES, *OF_SUMS):
         expected = pair.expected.format(a=algorithm, p=privacy)
         words = f"{expected} ({pair.why})" if "'...'" in expected else expected
-        options.setdefault(re.sub(r"\b([a-z_]+: (?!use)[a-z_]+)\b", r"`\1`", words), []).append(pair.at)
+        options.setdefault(KEYS.sub(r"`\1`", words), []).append(pair.at)
     for words, at in options.items():
         yield from _wrapped(f"- {_listed(dict.fromkeys(at))}: {words}.")
 

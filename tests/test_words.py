@@ -52,7 +52,9 @@ FOR_DEVELOPERS = {
     *("benchmarks", "contributing", "design", "glossary", "in_150_lines", "own_algorithm", "plugins", "stability"),
 }
 #: A share of a secret is the field's word; a share of a whole is a fraction or a part.
-HOUSE_WORDS = re.compile(r"\b(tapes?|banks?|lanes?|promises?|gates?|cohorts?|an? share|shares? of (?!a_S|t |its secrets))\b", re.I)
+HOUSE_WORDS = re.compile(
+    r"\b(tapes?|banks?|lanes?|promises?|gates?|cohorts?|an? share|shares? of (?!a_S|t |its secrets))\b", re.I
+)
 
 
 @pytest.mark.parametrize(
