@@ -220,7 +220,7 @@ class Writer:
             if len(tags) > 1:
                 shared.setdefault(tuple(tags), []).append((name, meaning))
         for some, fields in shared.items():
-            which = _which(some, [_tag(member, key) for member in members], rounds, key)
+            which = _which(some, [_tag(member, key) for member in members], rounds)
             if which and len(fields) > 1:
                 yield f"- {which[0].upper()}{which[1:]}:"
             for name, meaning in fields:
@@ -267,9 +267,10 @@ class Writer:
         if choices and all(re.search(rf"\W{re.escape(choice)}\W", about) for choice in choices):
             return "*list*" if _is_tuple(field.annotation) else ""
         text = _describe(field.annotation, field.metadata)
-        if text == "true or false" and field.default is not None:
+        text = text.removesuffix(" or null") if field.default is None else text
+        if text in ("text", "mapping") or (text == "true or false" and field.default is not None):
             return ""
-        return f"*{text.removesuffix(' or null') if field.default is None else text}*"
+        return f"*{text.replace(' and <', ', <')}*"
 
     def _link(self, section: str, first: str, place: str | None) -> str:
         """Return a link from a section to the one that describes a field: below, or `place`."""
@@ -297,12 +298,12 @@ def _openings_of(fields: Iterable[tuple[str, FieldInfo]]) -> Openings:
     return openings
 
 
-def _which(tags: Sequence[str], every: Sequence[str], rounds: Sequence[str], key: str) -> str:
+def _which(tags: Sequence[str], every: Sequence[str], rounds: Sequence[str]) -> str:
     """Return in the fewest words which variants have a field; "" if all have it."""
     others = [tag for tag in every if tag not in tags]
     if not others:
         return ""
-    ways = [f"with {key} {', '.join(tags)}", f"not with {key} {', '.join(others)}"]
+    ways = [f"with {', '.join(tags)}", f"not with {', '.join(others)}"]
     if rounds:
         for start, some, joint in (("with local steps", tags, "and with"), ("not with local steps", others, "or")):
             fewer, more = [tag for tag in rounds if tag not in some], [tag for tag in some if tag not in rounds]
