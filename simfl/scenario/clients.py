@@ -28,10 +28,9 @@ class SpeedTrace(Config):
     """Factors on compute times over time, read when each mini-batch starts."""
 
     path: WorldFile = Field(
-        description=(
-            "CSV file with the columns time (in seconds, or with a unit), client (a number, or all; all if there is "
-            "no such column) and factor: a line holds from its time on; before its first line, a client has factor 1"
-        )
+        description="CSV file with the columns time (in seconds, or with a unit), client (a number, or all; all if "
+        "there is no such column) and factor: a line holds from its time on; before its first line, a client has "
+        "factor 1"
     )
     every: PositiveSeconds | None = option(None, "time after which the file repeats; null: the last factors stay")
 

@@ -155,11 +155,9 @@ class AsyncFl(AlgorithmConfig):
     kind: Literal["async_fl"] = variant("async_fl")
     step_size: StepSize | None = Field(  # type: ignore[assignment]
         default=None,
-        description=(
-            "step size of each single gradient; t counts the gradients, or the rounds (updates), before a round (see "
-            "step_size_of); null: that of Theorem 5 with sizes theorem5; otherwise 0.1/(1 + 0.001 t) with l2 and "
-            "0.1/(1 + 0.01 sqrt t) without"
-        ),
+        description="step size of each single gradient; t counts the gradients, or the rounds (updates), before a "
+        "round (see step_size_of); null: that of Theorem 5 with sizes theorem5; otherwise 0.1/(1 + 0.001 t) with l2 "
+        "and 0.1/(1 + 0.01 sqrt t) without",
     )
     batch_size: Count = Field(
         default=32,
@@ -183,16 +181,13 @@ class AsyncFl(AlgorithmConfig):
     )
     weights: Settled[Weights] = Field(
         default="uniform",
-        description=(
-            "each client's part of a round: uniform, by the size of its data, or a list with a number for each client"
-        ),
+        description="each client's part of a round: uniform, by the size of its data, or a list with a number for "
+        "each client",
     )
     assignment: Settled[Literal["proportional", "random"]] = Field(
         default="proportional",
-        description=(
-            "proportional: clients get their parts, rounded to whole numbers; random: each gradient goes to a client "
-            "drawn by its part"
-        ),
+        description="proportional: clients get their parts, rounded to whole numbers; random: each gradient goes to a "
+        "client drawn by its part",
     )
     gate: Gate = Field(default=RoundsAhead(), description="when a client waits for the others")
     rounds: Count | None = Field(default=None, description="T, the rounds after which the run ends; null: no limit")
@@ -203,10 +198,8 @@ class AsyncFl(AlgorithmConfig):
     )
     local_steps: Flag = Field(
         default=False,
-        description=(
-            "true: clients step after every mini-batch and adopt models that arrive meanwhile, which no privacy "
-            "proof covers; false: all gradients of a round are at one model"
-        ),
+        description="true: clients step after every mini-batch and adopt models that arrive meanwhile, which no "
+        "privacy proof covers; false: all gradients of a round are at one model",
     )
     step_per: Settled[Literal["round", "gradient"]] = Field(
         default="round",

@@ -108,10 +108,8 @@ class PassedModels(AlgorithmConfig):
 
     step_size: StepSize | None = Field(  # type: ignore[assignment]
         default=None,
-        description=(
-            "step size of a mini-batch; null: the paper's, 0.1 without l2 and 2/(l2 t) with it, t counting the "
-            "updates of a task from 1"
-        ),
+        description="step size of a mini-batch; null: the paper's, 0.1 without l2 and 2/(l2 t) with it, t counting "
+        "the updates of a task from 1",
     )
     batch_size: Count = Field(default=50, description="examples per mini-batch")
     sampling: Literal["shuffle"] = Field(
@@ -119,9 +117,8 @@ class PassedModels(AlgorithmConfig):
     )
     step_clip: Settled[AutoOrPositive] = Field(
         default="auto",
-        description=(
-            "largest step size; auto: 1/(2 (1 + l2)), as Lemma 5 needs it; null: none, as in the paper's experiments"
-        ),
+        description="largest step size; auto: 1/(2 (1 + l2)), as Lemma 5 needs it; null: none, as in the paper's "
+        "experiments",
     )
     projection: Settled[AutoOrPositive] = Field(
         default="auto",
@@ -130,10 +127,8 @@ class PassedModels(AlgorithmConfig):
     )
     order: Order = Field(
         default="random",
-        description=(
-            "which waiting node gets a task's model next; random; round_robin: by number; fewest: that with the "
-            "fewest batches of the task; rounds: every node acts once per round"
-        ),
+        description="which waiting node gets a task's model next; random; round_robin: by number; fewest: that with "
+        "the fewest batches of the task; rounds: every node acts once per round",
     )
 
     def contradictions(self, scenario: Sections) -> Iterator[Problem]:
@@ -198,18 +193,14 @@ class DeepQSgd(PassedModels):
     kind: Literal["deep_q_sgd"] = variant("deep_q_sgd")
     order: Order = Field(
         default="rounds",
-        description=(
-            "rounds: every node acts once per round of a task, as in the listing. With other values, Local steps "
-            "wait for no other node, and the model goes to a waiting node: random, round_robin (by number), or "
-            "fewest (batches of the task)"
-        ),
+        description="rounds: every node acts once per round of a task, as in the listing. With other values, Local "
+        "steps wait for no other node, and the model goes to a waiting node: random, round_robin (by number), or "
+        "fewest (batches of the task)",
     )
     step_size: StepSize | None = Field(
         default=None,
-        description=(
-            "step size of a mini-batch; null: the paper's, 0.1 without l2 and 1/(a l2 t) with it, t counting a "
-            "node's batches of a task from 1, a half of explore_to"
-        ),
+        description="step size of a mini-batch; null: the paper's, 0.1 without l2 and 1/(a l2 t) with it, t counting "
+        "a node's batches of a task from 1, a half of explore_to",
     )
     explore_from: Share = Field(default=1.0, description="probability of a random action at the beginning")
     explore_to: Share = Field(
