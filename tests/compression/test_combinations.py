@@ -78,7 +78,7 @@ REFUSED = [
     (["algorithm={kind: fedbuff, noise: server}", "privacy={mechanism: gaussian_update}"], "compression: expected null "
      "with noise of the server, found 'top_k'; messages would be compressed before noise is added: use noise: client"),
     (["compression.scheme=deep_squeeze"], "compression.gamma: expected a number with scheme 'deep_squeeze' and "
-     "'decentralized_sgd', found nothing; no theory gives one; begin with the share of what a message keeps"),
+     "'decentralized_sgd', found nothing; no theory gives one; begin with the fraction of what a message keeps"),
     (["privacy={mechanism: gaussian, noise_multiplier: 1, view: global_hidden}"], "privacy.view: expected "
      "local_transcript with compressed messages, found 'global_hidden'; what a message changes shows whose estimate "
      "it is: leave the view out"),

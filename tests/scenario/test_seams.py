@@ -50,7 +50,7 @@ def test_a_class_says_what_it_does():
     [
         ("tests.algorithms.custom:Alone", {"compression": {"kind": "top_k"}}, "its class names no channel"),
         ("tests.algorithms.custom:Alone", {"privacy": {"unit": "user"}}, "its class names no sum of updates"),
-        ("sgp", {"aggregation": "median"}, "its shares must add up to those that were sent, which a rule ends"),
+        ("sgp", {"aggregation": "median"}, "what arrives must add up to what was sent, which a rule ends"),
         ("swift", {"compression": {"kind": "top_k"}}, "who missed one cannot rebuild an estimate: remove it"),
         ("rennala", {"privacy": {"unit": "user", "noise_multiplier": 2}}, "its clients send gradients"),
     ],
