@@ -346,8 +346,23 @@ def _mix_narrow(bank: jax.Array, coefs: jax.Array, places: jax.Array) -> jax.Arr
 
 
 def _step_narrow(bank: jax.Array, coefs: jax.Array, places: jax.Array, scale: jax.Array, total: jax.Array) -> jax.Array:
-    """Return linear forms + scale * total, f32 [lanes, d], reading the forms again."""
-    return jnp.stack([_linear(bank, coefs[k], places[k]) + scale[k] * total[k] for k in range(len(places))])
+    """Return linear forms + scale * total, f32 [lanes, d], reading the forms again.
+
+    Of a few long rows, those after the last one of a form are not read. At least two are: with one, the compiler would
+    round differently.
+    """
+    lanes, reads = places.shape
+    counts = range(2 if lanes <= BRANCHED and bank.shape[1] >= LONG else reads, reads + 1)
+    last = jnp.max(jnp.where(places != len(bank) - 1, jnp.arange(reads), 0), axis=1)
+
+    def stepped(lane: int, count: int) -> jax.Array:
+        return _linear(bank, coefs[lane, :count], places[lane, :count]) + scale[lane] * total[lane]
+
+    def branch(lane: int) -> jax.Array:
+        choices = [functools.partial(stepped, lane, count) for count in counts]
+        return jax.lax.switch(last[lane] - 1, choices) if len(choices) > 1 else stepped(lane, reads)
+
+    return jnp.stack([branch(lane) for lane in range(lanes)])
 
 
 def _mix_wide(bank: jax.Array, coefs: jax.Array, places: jax.Array) -> jax.Array:
@@ -389,6 +404,8 @@ def into_ball(rows: jax.Array, radius: jax.Array) -> jax.Array:
 LANES = "lanes"
 #: Lanes up to which a step is written out lane by lane.
 NARROW = 32
+#: Lanes up to which a step branches by the number of rows that each reads, and length from which a row is worth it.
+BRANCHED, LONG = 4, 2**12
 #: Rows up to which a step writes row by row; each takes some 20 milliseconds to compile.
 FEW = 16
 
