@@ -133,6 +133,8 @@ def show_bench(results: Sequence[Mapping[str, Any]]) -> None:
     if not results:
         return
     print("the world is compiled" if results[0]["compiled"] else "the world is not compiled: make compiled")
+    triad, gemm = (max(one[rate] for one in results) for rate in ("triad_bytes_per_s", "gemm_flops_per_s"))
+    print(f"the machine: triad {triad / 1e9:.1f} GB/s, GEMM {gemm / 1e9:.0f} GFLOP/s")
     columns: Columns = {
         "case": lambda one: one["case"],
         "workers": lambda one: show_count(one["workers"]),
@@ -140,6 +142,7 @@ def show_bench(results: Sequence[Mapping[str, Any]]) -> None:
         "updates/s": lambda one: show_count(one["updates_per_s"]),
         "start": lambda one: show_time(one["start_s"]),
         "of the kernel limit": lambda one: f"{one['kernel_limit_ratio']:.2f}",
+        "limit of GEMM": lambda one: f"{one['kernel_gemm_ratio']:.2f}",
         "x per call": lambda one: NOTHING if (ratio := one["per_call_ratio"]) is None else f"{ratio:.2f}",
         "of bare SimPy": lambda one: f"{one['bare_simpy_ratio']:.2f}",
         "world events/s": lambda one: show_count(one["world_events_per_s"]),

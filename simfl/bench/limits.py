@@ -85,6 +85,35 @@ def kernel_limit(setup: Any, device: Any, quick: bool = False) -> Callable[[], f
     return measure
 
 
+def machine_limits(setup: Any, device: Any) -> tuple[float, float, float]:
+    """Return a device's bytes/s (STREAM's triad), FLOP/s (GEMM), and FLOP per gradient.
+
+    Triad and product are loops of JAX in float32, as gradients are, of 64 MB and of 1,024 x 1,024 numbers.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    model, x, y = setup.problem.model, setup.problem.arrays()["x"], setup.problem.arrays()["y"]
+    some = slice(setup.problem.batches.size)
+    batch = jnp.asarray(setup.training.initial), jnp.asarray(x[some]), jnp.asarray(y[some]), jnp.ones(some.stop)
+    # Clipping and noise are not counted: the share is that of the products.
+    counted: Any = jax.jit(model.gradient_sum).lower(*batch).cost_analysis()
+
+    def seconds(step: Callable[[Any, Any], Any], shape: tuple[int, ...], times: int) -> float:
+        compiled = jax.jit(lambda a, b: jax.lax.fori_loop(0, times, lambda _, a: step(a, b), a))
+        given = jax.device_put((np.ones(shape, np.float32), np.full(shape, 2.0**-11, np.float32)), device)
+        best = np.inf
+        for _ in range(4):
+            begin = time.perf_counter()
+            compiled(*given).block_until_ready()
+            best = min(best, (time.perf_counter() - begin) / times)
+        return float(best)
+
+    triad = seconds(lambda a, b: b + np.float32(0.5) * a, (2**24,), 3)
+    product = seconds(lambda a, b: jnp.matmul(a, b, precision="highest"), (1024, 1024), 3)
+    return 3 * 4 * 2**24 / triad, 2 * 1024**3 / product, float(counted["flops"])
+
+
 class Computed(Model):
     """A model whose parameters are known, f32 [d]."""
 

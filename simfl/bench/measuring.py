@@ -4,6 +4,7 @@ For every case, in a separate process:
 
 - the kernel limit: the same gradient (clipped and noised as in the case), vmapped in a bare scan at its best width,
   without a simulation;
+- the machine: the triad of STREAM and a large product, beside which the kernel limit stands;
 - one call per event: the same world, with a jitted call for every exchange and every step, in a separate process with
   JAX's default configuration: an event loop around JAX without a tape;
 - the world alone: all events, computing nothing, beside timeouts of bare SimPy; both in CPU seconds, of one thread;
@@ -32,7 +33,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from simfl.bench.cases import CASES, scenario_of
-from simfl.bench.limits import Nothing, bare_simpy, kernel_limit, run_world, steps_per_update
+from simfl.bench.limits import Nothing, bare_simpy, kernel_limit, machine_limits, run_world, steps_per_update
 from simfl.compiled import is_compiled
 from simfl.errors import RunError
 
@@ -65,6 +66,7 @@ def measure(name: str, device: str | None = None, updates: int | None = None, qu
         run(beginning if quick else setup, out=folder, device=device)  # compiles
         rss = _peak_bytes()
         kernel = kernel_limit(setup, chosen, quick)
+        triad, gemm, flops = machine_limits(setup, chosen)
         for _ in range(QUICK_REPEATS if quick else REPEATS):
             begun, whole = (run(one, out=folder, device=device).manifest for one in (beginning, setup))
             samples["begun"].append(begun.wall_s)
@@ -90,6 +92,9 @@ def measure(name: str, device: str | None = None, updates: int | None = None, qu
         "median_updates_per_s": round(1.0 / usual_s, 1),
         "start_s": round(best["begun"] - update_s * steps * (total // 10), 3),
         "kernel_limit_ratio": round(best["kernel"] / update_s, 4),
+        "kernel_gemm_ratio": round(flops / best["kernel"] / gemm, 4),
+        "triad_bytes_per_s": round(triad),
+        "gemm_flops_per_s": round(gemm),
         "per_call_ratio": round(best["per_call"] / update_s, 3) if "per_call" in best else None,
         "world_events_per_s": round(1.0 / best["event"], 1),
         "bare_simpy_ratio": round(best["bare"] / best["event"], 4),
@@ -123,7 +128,8 @@ def run_bench(
     Returns:
         For each case an object with the keys case, workers, device, compiled (whether the world is), updates_per_s and
         median_updates_per_s (after the first tenth), start_s (of what comes once), kernel_limit_ratio (over the bare
-        kernel: 1 would be a simulation that costs nothing), per_call_ratio (over one call per event),
+        kernel: 1 would be a simulation that costs nothing), kernel_gemm_ratio (the kernel's products per second over
+        those of a large product, gemm_flops_per_s; triad_bytes_per_s is the memory's), per_call_ratio (over one call per event),
         world_events_per_s (events of the world alone, per CPU second), bare_simpy_ratio (those over timeouts of bare
         SimPy) and peak_rss_bytes.
     """

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simfl.bench.cases import scenario_of
-from simfl.bench.limits import PerCallTape, run_world, steps_per_update
+from simfl.bench.limits import PerCallTape, machine_limits, run_world, steps_per_update
 from simfl.runs.runner import prepare
 from simfl.scenario import from_mapping
 from simfl.tape import Tape
@@ -56,3 +56,13 @@ def test_a_round_counts_all_its_steps():
     assert steps_per_update(setup) == 10.0
     assert setup.problem.rounds is not None
     assert steps_per_update(prepare(scenario_of("digits-softmax-adpsgd-16", updates=10))) == 1.0
+
+
+@pytest.mark.slow
+def test_a_gradient_of_softmax_counts_the_floating_point_operations_of_two_products():
+    setup = prepare(scenario_of("digits-softmax-adpsgd-16", updates=10))
+    triad, gemm, flops = machine_limits(setup, choose_device("cpu"))
+    products = 2 * 2 * 32 * 64 * 10
+    assert products < flops < 1.2 * products
+    assert triad > 0
+    assert gemm > 0

@@ -513,6 +513,9 @@ def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
                 "updates_per_s": 12345.6,
                 "start_s": 0.25,
                 "kernel_limit_ratio": 0.5,
+                "kernel_gemm_ratio": 0.4,
+                "triad_bytes_per_s": 12e9,
+                "gemm_flops_per_s": 1e11,
                 "compiled": False,
                 "per_call_ratio": None,
                 "bare_simpy_ratio": 0.25,
@@ -531,9 +534,9 @@ def test_bench_prints_a_table_and_writes_json(simfl_, monkeypatch, tmp_path):
     code, out, err = simfl_("bench", "digits-softmax-adpsgd", "--device", "cpu", "--json", "b.json")
     assert (code, err) == (0, "digits-softmax-adpsgd\n")
     cells = re.split(r" *│ *", out.splitlines()[-1].strip())
-    speeds = ["12,346", "250 ms", "0.50", "–", "0.25", "1,000,000"]
+    speeds = ["12,346", "250 ms", "0.50", "0.40", "–", "0.25", "1,000,000"]
     assert cells == ["digits-softmax-adpsgd", "256", "cpu", *speeds, "500 MB"]
-    assert out.startswith("the world is not compiled: make compiled\n")
+    assert out.startswith("the world is not compiled: make compiled\nthe machine: triad 12.0 GB/s, GEMM 100 GFLOP/s\n")
     assert json.loads((tmp_path / "b.json").read_text())[0]["updates_per_s"] == 12345.6
     code, out, err = simfl_("bench", "digits-softmax-sync", "digits-softmax-adpsgd")
     assert code == 1

@@ -2,12 +2,14 @@
 
 import re
 
+import jax
+import numpy as np
 import pytest
 
 from simfl.assembly.assemble import assemble
 from simfl.runs.programs import compiled_in
 from simfl.runs.runner import run
-from simfl.tape import stored
+from simfl.tape import kernels, stored
 from tests.helpers import optimized
 from tests.runs.test_checkpoint import scenario
 
@@ -39,3 +41,21 @@ def test_noise_is_computed_apart_from_the_rows_that_are_written(algorithm, mecha
     random = [body for body in bodies if " xor(" in body]
     assert random, "the noise's random bits"
     assert not [body for body in random if " concatenate(" in body or " dynamic-update-slice(" in body]
+
+
+def test_a_step_of_long_rows_does_not_read_those_after_the_last_of_a_form_and_keeps_its_bits():
+    generator = np.random.default_rng(0)
+    bank = generator.standard_normal((9, kernels.LONG)).astype(np.float32)
+    bank[8] = 0.0  # the spare row
+    places = np.array([[0, 8, 8, 8], [1, 2, 8, 8], [3, 4, 5, 8], [0, 2, 4, 6]], np.int32)
+    coefs = np.where(places < 8, generator.standard_normal((4, 4)), 0.0).astype(np.float32)
+    scale, total = generator.standard_normal(4).astype(np.float32), bank[:4]
+    stepped = jax.jit(kernels._step_narrow)
+    # More lanes than `BRANCHED` read all of their rows.
+    twice = [np.concatenate([array, array]) for array in (coefs, places, scale, total)]
+    every = np.asarray(jax.jit(kernels._step_narrow)(bank, *twice))
+    np.testing.assert_array_equal(np.asarray(stepped(bank, coefs, places, scale, total)), every[:4])
+    bank[8] = np.nan  # the form of one row alone touches it
+    read = np.asarray(stepped(bank, coefs, places, scale, total))
+    assert np.isnan(read[0]).all()
+    np.testing.assert_array_equal(read[1:], every[1:4])
