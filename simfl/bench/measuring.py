@@ -128,10 +128,10 @@ def run_bench(
     Returns:
         For each case an object with the keys case, workers, device, compiled (whether the world is), updates_per_s and
         median_updates_per_s (after the first tenth), start_s (of what comes once), kernel_limit_ratio (over the bare
-        kernel: 1 would be a simulation that costs nothing), kernel_gemm_ratio (the kernel's products per second over
-        those of a large product, gemm_flops_per_s; triad_bytes_per_s is the memory's), per_call_ratio (over one call per event),
-        world_events_per_s (events of the world alone, per CPU second), bare_simpy_ratio (those over timeouts of bare
-        SimPy) and peak_rss_bytes.
+        kernel: 1 would be a simulation that costs nothing), kernel_gemm_ratio (the kernel's FLOP/s over those of a
+        large product, gemm_flops_per_s; triad_bytes_per_s is the memory's rate), per_call_ratio (over one call per
+        event), world_events_per_s (events of the world alone, per CPU second), bare_simpy_ratio (those over timeouts of
+        bare SimPy) and peak_rss_bytes.
     """
     return [_in_process("measuring", name, echo, device or "", "quick" if quick else "") for name in cases]
 
