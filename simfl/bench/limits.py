@@ -86,7 +86,7 @@ def kernel_limit(setup: Any, device: Any, quick: bool = False) -> Callable[[], f
 
 
 def machine_limits(setup: Any, device: Any) -> tuple[float, float, float]:
-    """Return a device's bytes/s (STREAM's triad), FLOP/s (GEMM), and FLOP per gradient.
+    """Return bytes/s (STREAM's triad), FLOP/s (GEMM), and FLOP of a gradient.
 
     Triad and product are loops of JAX in float32, as gradients are, of 64 MB and of 1,024 x 1,024 numbers.
     """
