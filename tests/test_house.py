@@ -5,6 +5,7 @@ which hands out what users import from `simfl` itself.
 """
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -158,10 +159,10 @@ def imports() -> Iterator[Import]:
         name = name_of(path)
         if name in FRONT:
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        tests = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        tests = [node for node in nodes if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
         for_types = {inner for node in tests for inner in ast.walk(node)}
-        for node in ast.walk(tree):
+        for node in nodes:
             targets = []
             if isinstance(node, ast.Import):
                 targets = [alias.name for alias in node.names]
@@ -174,10 +175,18 @@ def imports() -> Iterator[Import]:
                 yield Import(name, node.lineno, target, node in for_types)
 
 
-MODULES = {name_of(path) for path in PACKAGE.rglob("*.py")} - FRONT
-ALL = list(imports())
-INSIDE = [entry for entry in ALL if entry.target.startswith("simfl.")]
-OUTSIDE = [entry for entry in ALL if not entry.target.startswith("simfl.")]
+@functools.cache
+def all_imports() -> list[Import]:
+    """All imports; not while tests are collected, since each worker would read the package's trees for seconds."""
+    return list(imports())
+
+
+def inside() -> list[Import]:
+    return [entry for entry in all_imports() if entry.target.startswith("simfl.")]
+
+
+def outside() -> list[Import]:
+    return [entry for entry in all_imports() if not entry.target.startswith("simfl.")]
 
 
 def room_of(target: str) -> str:
@@ -199,26 +208,26 @@ def test_no_room_has_the_name_of_a_public_name():
 
 def test_imports_go_down_only():
     order = rooms()
-    wrong = [str(entry) for entry in INSIDE if room_of(entry.target) not in order[: order.index(entry.room) + 1]]
+    wrong = [str(entry) for entry in inside() if room_of(entry.target) not in order[: order.index(entry.room) + 1]]
     assert not wrong, "\n".join(wrong)
 
 
 def test_the_core_never_imports_what_is_attached():
-    wrong = [str(entry) for entry in INSIDE if room_of(entry.target) in ATTACHED and entry.room not in ATTACHED]
+    wrong = [str(entry) for entry in inside() if room_of(entry.target) in ATTACHED and entry.room not in ATTACHED]
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("room", [room for room in ATTACHED if room != "papers"])
 def test_attached_rooms_do_not_import_each_other(room):
     others = {*ATTACHED} - {room} - USERS.get(room, set())
-    wrong = [str(entry) for entry in INSIDE if entry.room == room and room_of(entry.target) in others]
+    wrong = [str(entry) for entry in inside() if entry.room == room and room_of(entry.target) in others]
     assert not wrong, "\n".join(wrong)
 
 
 def test_papers_do_not_import_each_other():
     shared = {"drawing", "moments"}
-    inside = [entry for entry in INSIDE if entry.room == "papers" and room_of(entry.target) == "papers"]
-    papers = [entry for entry in inside if entry.module.split(".")[1] not in ABOUT_PAPERS]
+    between = [entry for entry in inside() if entry.room == "papers" and room_of(entry.target) == "papers"]
+    papers = [entry for entry in between if entry.module.split(".")[1] not in ABOUT_PAPERS]
     wrong = [str(entry) for entry in papers if entry.target.split(".")[2] not in {entry.module.split(".")[1], *shared}]
     assert not wrong, "\n".join(wrong)
 
@@ -226,7 +235,7 @@ def test_papers_do_not_import_each_other():
 def test_rooms_of_tables_do_not_import_rooms_that_write_them():
     wrong = [
         str(entry)
-        for entry in INSIDE
+        for entry in inside()
         if entry.room in OF_TABLES
         and not entry.module.endswith(("_command", ".terminal"))
         and room_of(entry.target) not in {*OF_TABLES, *BELOW_TABLES}
@@ -242,16 +251,17 @@ def test_no_module_imports_itself_indirectly():
     lazy door `simfl/scenario/__init__.py` counts: it imports for types what it hands out by name.
     """
     graph = nx.DiGraph()
-    for entry in INSIDE:
+    modules = {name_of(path) for path in PACKAGE.rglob("*.py")} - FRONT
+    for entry in inside():
         target = entry.target.removeprefix("simfl.")
-        graph.add_edge(entry.module, target if target in MODULES else target.rpartition(".")[0])
+        graph.add_edge(entry.module, target if target in modules else target.rpartition(".")[0])
     assert not [sorted(part) for part in nx.strongly_connected_components(graph) if len(part) > 1]
     assert not list(nx.selfloop_edges(graph))
 
 
 @pytest.mark.parametrize("library", HOMES)
 def test_libraries_are_used_at_home_or_by_guests(library):
-    used = [entry for entry in OUTSIDE if entry.target.split(".")[0] == library and not entry.for_types]
+    used = [entry for entry in outside() if entry.target.split(".")[0] == library and not entry.for_types]
     used = [entry for entry in used if entry.room not in ATTACHED or entry.room in HOMES[library]]
     assert {entry.room for entry in used} >= set(HOMES[library])
     wrong = [str(entry) for entry in used if entry.room not in HOMES[library] and not is_guest(entry, library)]
@@ -260,7 +270,7 @@ def test_libraries_are_used_at_home_or_by_guests(library):
 
 @pytest.mark.parametrize(("guest", "host"), GUESTS)
 def test_guests_are_used(guest, host):
-    own = [entry for entry in ALL if f"{entry.module}.".startswith(f"{guest}.")]
+    own = [entry for entry in all_imports() if f"{entry.module}.".startswith(f"{guest}.")]
     assert any(host in entry.target.removeprefix("simfl.").split(".")[:1] for entry in own), "no guest any more"
 
 
