@@ -1,6 +1,7 @@
 """Equal seeds give equal tables, bit for bit, for every window."""
 
 import contextlib
+import functools
 import math
 import random
 
@@ -13,7 +14,7 @@ from simfl.assembly.world import build_world
 from simfl.errors import ScenarioError
 from simfl.records import read
 from simfl.runs.runner import prepare, resume, run
-from simfl.scenario import loads
+from simfl.scenario import from_mapping, loads
 from tests.helpers import RunOfOperations, run_until
 
 ROUGH = """
@@ -79,6 +80,12 @@ def rough(
     return loads(text, "rough")
 
 
+@functools.cache  # thousands of settings change it, and reading YAML takes longer than checking what it says
+def unchanged(algorithm, window="auto"):
+    """Return what a rough scenario says, for `from_mapping` with overrides."""
+    return rough(algorithm, window=window).resolved()
+
+
 def tables(result):
     frames = {name: getattr(result, name) for name in TABLES if name in result.manifest.tables}
     frames["metrics"] = frames["metrics"].drop(columns="wall_s")
@@ -106,14 +113,14 @@ def prepared(kind, *, private, window):
 
     Private runs also change their examples at random.
     """
-    text = rough("adpsgd-atomic", window=window).to_yaml()
+    content = unchanged("adpsgd-atomic", window)
     for privacy in MECHANISMS if private else ("null",):
         for further in ((), ALONE):
             augment = f"data.augment={'{crop: 1, flip: true}' if private else 'null'}"
             algorithm = f"algorithm={{kind: {kind}, batch_size: 8}}"
             changes = (algorithm, f"privacy={privacy}", "stop={updates: 100}", augment)
             with contextlib.suppress(ScenarioError, ValueError):
-                return prepare(loads(text, "rough", overrides=(*changes, *further)))
+                return prepare(from_mapping(content, "rough", (*changes, *further)))
     return None
 
 

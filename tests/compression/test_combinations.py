@@ -8,16 +8,16 @@ from simfl.algorithms import ALGORITHMS
 from simfl.compression.compressors import COMPRESSORS
 from simfl.errors import ScenarioError
 from simfl.runs.runner import prepare, run
-from simfl.scenario import loads
+from simfl.scenario import from_mapping
 from simfl.scenario.catalogues import Algorithm
 from simfl.scenario.fields import kind_of, members_of
-from tests.test_reproducibility import ALONE, MECHANISMS, rough
+from tests.test_reproducibility import ALONE, MECHANISMS, unchanged
 
 PRIVACY = ("null", *MECHANISMS, "{mechanism: gaussian, noise_multiplier: 0.5, view: global_hidden}")
 
 
 def setup_of(*changes):
-    return prepare(loads(rough("adpsgd-atomic").to_yaml(), "rough", overrides=changes))
+    return prepare(from_mapping(unchanged("adpsgd-atomic"), "rough", changes))
 
 
 def possible():

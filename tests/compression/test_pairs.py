@@ -10,14 +10,14 @@ from simfl.compression.compressors.qsgd import Qsgd
 from simfl.compression.compressors.top_k import TopK
 from simfl.compression.schemes import PAIRWISE
 from simfl.runs.runner import prepare, run
-from simfl.scenario import loads
+from simfl.scenario import from_mapping
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.compression.helpers import compressed
 from tests.compression.test_schemes import SEED, D, key_of
 from tests.helpers import NumpyExecutor, constant, make_training, make_world, run_algorithm
-from tests.test_reproducibility import rough
+from tests.test_reproducibility import unchanged
 
 
 def gossip(world, scheme, compressor, gamma, until, prepare=None, models=None, **options):
@@ -79,7 +79,7 @@ def test_an_exchange_that_is_refused_leaves_both_memories_as_they_were():
 def scenario(scheme, window="auto", compression=True):
     changes = ["algorithm={kind: adpsgd, pairing: everyone, batch_size: 8}", f"execution.window={window}"]
     changes += [f"compression={{kind: random_k, share: 0.1, scheme: {scheme}, gamma: 0.2}}"] if compression else []
-    return loads(rough("adpsgd-messages").to_yaml(), "rough", overrides=changes)
+    return from_mapping(unchanged("adpsgd-messages"), "rough", changes)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from simfl.accounts.network import network
 from simfl.compression.base import CompressionPlan
 from simfl.compression.compressors.top_k import TopK
 from simfl.compression.schemes import PAIRWISE
-from simfl.scenario import loads
+from simfl.scenario import from_mapping
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
@@ -18,7 +18,7 @@ from tests.compression.helpers import compressed
 from tests.compression.test_runs import PRIVATE
 from tests.compression.test_schemes import COMPRESSORS, EXAMPLES, SEED, D, Data, key_of
 from tests.helpers import NumpyExecutor, exponential, lognormal, make_training, make_world, run_algorithm
-from tests.test_reproducibility import rough
+from tests.test_reproducibility import unchanged
 
 K, STEP = 6, 0.1
 LINKS = LinkModel(latency=exponential(8e-3), loss=0.2, resend_timeout_s=0.01)
@@ -201,7 +201,7 @@ def scenario(name, window="auto", compression=True):
     algorithm, compressor = WAYS[name]
     changes = [f"algorithm={algorithm}", f"execution.window={window}"]
     changes += [f"compression={compressor}", "compression.gamma=0.2"] if compression else []
-    return loads(rough("adpsgd-messages").to_yaml(), "rough", overrides=changes)
+    return from_mapping(unchanged("adpsgd-messages"), "rough", changes)
 
 
 @pytest.mark.slow(but=["choco-sgp"])
@@ -210,7 +210,7 @@ def scenario(name, window="auto", compression=True):
 def test_an_observer_of_a_push_is_charged_for_what_it_was_made_of(name, scheme):
     changes = [PRIVATE, "record.client_models=false", "stop={updates: 24}", "privacy.accountant=renyi"]
     changes += [f"algorithm={WAYS[name][0]}", f"compression={{kind: sign, scheme: {scheme}, gamma: 0.2}}"]
-    pairs = network(loads(rough("adpsgd-messages").to_yaml(), "rough", overrides=changes)).pairs
+    pairs = network(from_mapping(unchanged("adpsgd-messages"), "rough", changes)).pairs
     assert len(pairs)
     assert (pairs["pairwise_mu"] <= pairs["local_mu"] * (1 + 1e-9)).all()
     assert (pairs["pairwise_mu"] > 0).any()

@@ -15,14 +15,14 @@ from simfl.robust.attacks.sign_flip import SignFlip
 from simfl.robust.rules.clipped_gossip import ClippedGossip
 from simfl.robust.rules.median import Median
 from simfl.runs.runner import prepare, run
-from simfl.scenario import loads
+from simfl.scenario import from_mapping
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
 from tests.compression.helpers import compressed
 from tests.compression.test_schemes import COMPRESSORS, EXAMPLES, SEED, D, Data, key_of
 from tests.helpers import LOCAL, NullExecutor, NumpyExecutor, exponential, make_training, make_world, run_algorithm
-from tests.test_reproducibility import rough
+from tests.test_reproducibility import unchanged
 
 CLIENTS, STEP = 4, 0.1
 
@@ -273,7 +273,7 @@ def scenario(name, *more, window="auto", compression=True, stop="{updates: 100}"
     changes = [f"algorithm={algorithm}", f"execution.window={window}", f"stop={stop}"]
     changes += [f"privacy={{mechanism: {privacy}, clipping_norm: 1.0, noise_multiplier: 1.0, accountant: renyi}}"]
     changes += [f"compression={compressor}"] if compression else []
-    return loads(rough("adpsgd-atomic").to_yaml(), "rough", overrides=[*changes, *more])
+    return from_mapping(unchanged("adpsgd-atomic"), "rough", [*changes, *more])
 
 
 @pytest.mark.parametrize("name", WAYS)
