@@ -70,7 +70,7 @@ test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m slow
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --cpu-budget $(QUICK_CPU_S)
 
 # An environment of its own: PyTorch takes gigabytes, and needs older setuptools and mpmath than the rest. Hugging
 # Face's library is in it too.

@@ -52,8 +52,8 @@ NOT_OPTIMIZED = ("models/test_contract.py", "bench/test_verification.py")
 #: Options of XLA for programs without optimization.
 UNOPTIMIZED = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 HERE = Path(__file__).parent
-#: Processor seconds of tests, with their names.
-CPU = pytest.StashKey[list[tuple[float, str]]]()
+#: Processor seconds of tests, with their names, and whether they are slow tests.
+CPU = pytest.StashKey[list[tuple[float, str, bool]]]()
 
 _left_bytes = 0
 
@@ -103,7 +103,7 @@ def compile_plainly():
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--cpu-budget", type=float, help="what the tests should take at most, in seconds of processor time"
+        "--cpu-budget", type=float, help="what quick tests should take at most, in seconds of processor time"
     )
 
 
@@ -138,7 +138,8 @@ def pytest_runtest_protocol(item):
     try:
         return (yield)
     finally:
-        item.session.config.stash.setdefault(CPU, []).append((cpu_s() - begun, item.nodeid))
+        noted = item.session.config.stash.setdefault(CPU, [])
+        noted.append((cpu_s() - begun, item.nodeid, item.get_closest_marker("slow") is not None))
 
 
 def pytest_sessionfinish(session):
@@ -154,17 +155,20 @@ def pytest_testnodedown(node):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Print the processor time; above the budget, list the most expensive tests, and far above it, fail.
+    """Print the processor time; above the budget, list the most expensive quick tests, and far above it, fail.
 
     The same tests took 654 and 997 s in one hour: others used the machine, and programs were stored or not.
     """
-    spent = config.stash.get(CPU, [])
-    total, budget = sum(seconds for seconds, _ in spent), config.getoption("--cpu-budget")
-    terminalreporter.write_line(f"{total:.0f} s of processor time in {len(spent)} tests")
+    spent, budget = config.stash.get(CPU, []), config.getoption("--cpu-budget")
+    quick = [(seconds, name) for seconds, name, is_slow in spent if not is_slow]
+    whole, total = sum(seconds for seconds, *_ in spent), sum(seconds for seconds, _ in quick)
+    terminalreporter.write_line(f"{whole:.0f} s of processor time in {len(spent)} tests")
+    if 0 < len(quick) < len(spent):
+        terminalreporter.write_line(f"{total:.0f} s of it in {len(quick)} quick ones")
     if budget is not None and total > budget:
         line = f"expected at most {budget:g} s of processor time; make these cheaper, or mark them slow:"
         terminalreporter.write_line(line)
-        for seconds, name in sorted(spent, reverse=True)[:20]:
+        for seconds, name in sorted(quick, reverse=True)[:20]:
             terminalreporter.write_line(f"{seconds:6.1f} s  {name}")
         if total > BUSY * budget:
             terminalreporter._session.exitstatus = pytest.ExitCode.TESTS_FAILED
