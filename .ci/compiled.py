@@ -24,6 +24,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("simfl", "scenarios", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 PLACE = ROOT / "build" / "compiled"
+#: Programs that XLA has compiled for the tests of the sources: those of the compiled package are the same.
+PROGRAMS = ROOT / ".pytest_cache" / "d" / "compiled"
 #: Of child processes. XLA's programs are the same for both packages and run for milliseconds: they are not optimized.
 ENVIRONMENT = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
@@ -218,7 +220,7 @@ def main(wheels: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name, "copy")
         scratch.mkdir()
-        ENVIRONMENT.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(name, "programs")))
+        ENVIRONMENT.setdefault("JAX_COMPILATION_CACHE_DIR", str(PROGRAMS))
         ENVIRONMENT.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         with ThreadPoolExecutor() as pool:  # the C compiler takes a minute or two on one core
             plainly = pool.submit(play, ROOT, Path(name, "plain"))
