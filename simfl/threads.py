@@ -16,6 +16,22 @@ VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 Given = TypeVar("Given")
 
 
+#: Processes that share the cores of this one.
+_processes = 1
+
+
+def share_cores(processes: int) -> None:
+    """Divide the cores of this process among some processes."""
+    global _processes
+    _processes = processes
+
+
+def idle_cores() -> int:
+    """Return the number of cores for a run in this process, at least 1."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, usable // _processes)
+
+
 class FirstToLast(Generic[Given]):
     """A context of the process, from the first thread that uses it to the last.
 

@@ -93,10 +93,10 @@ def prepare(
     is_compiled()  # raises if a compiled module differs from its source
     own = Own(model, data)
     checked = opened(scenario, own)
-    if device is not None or checked.execution.devices > 1:
-        from simfl.tape.executor import choose_device, choose_devices  # imports JAX
+    if device is not None or checked.execution.devices != "auto":
+        from simfl.tape.executor import check_devices, choose_device  # imports JAX
 
-        choose_devices(choose_device(device), checked.execution.devices)
+        check_devices(choose_device(device), checked.execution.devices)
     return assemble(checked, own=own)
 
 

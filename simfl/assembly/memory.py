@@ -11,10 +11,15 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from simfl.assembly.setup import Setup
 from simfl.errors import ScenarioError
 from simfl.records.display import show_bytes
+from simfl.tape import Tape
+from simfl.tape.packing import LARGE, Bank, pack
+from simfl.tape.recording import Window
+from simfl.threads import idle_cores
 
 #: Python with the libraries of every run, and with those of privacy; measured.
 LIBRARIES, OF_PRIVACY = 230 << 20, 70 << 20
@@ -64,11 +69,13 @@ def memory_of(setup: Setup) -> Memory:
     on_device = sum(array.nbytes for array in measured) + losses + 4 * len(setup.partition.indices)
     if dataset.validation is not None:
         on_device += dataset.train_x.nbytes
-    equations, results = OF_LINEAR, 0
+    equations, results, begun = OF_LINEAR, 0, 0
     if training.initial.any():  # else a linear model: no reason to import JAX
-        from simfl.tape.equations import equations_of
+        from simfl.tape.cores import begun_at_once
+        from simfl.tape.equations import equations_of, worth_a_core
 
         equations, results = equations_of(problem)
+        begun = begun_at_once(idle_cores()) if worth_a_core(problem) else 0
     optimizers = sum(plan is not None for plan in (training.optimizer, training.server_optimizer))
     libraries = LIBRARIES + OF_PRIVACY * (setup.ledger is not None)
     return Memory(
@@ -77,15 +84,56 @@ def memory_of(setup: Setup) -> Memory:
             "programs": PROGRAMS + round(OF_EQUATION * equations) + OF_OPTIMIZER * optimizers,
             "data": stored + on_device,
             "models": 4 * problem.model.size * (rows_of(setup) + 1),
-            "computing": 4 * problem.model.size * OF_MEAN + results,
+            "computing": 4 * problem.model.size * (OF_MEAN + 2 * begun) + results,
         },
         libraries + stored,
     )
 
 
 def rows_of(setup: Setup) -> int:
-    """Return the rows that the bank begins with: two for each client and 64."""
-    return 2 * setup.scenario.clients.count + 64
+    """Return the rows that the bank begins with: two for each client and 64.
+
+    If a row is large, they are those that the algorithm has alive in its first updates, and an eighth more.
+    """
+    clients = setup.scenario.clients.count
+    if setup.problem.model.size < LARGE:
+        return 2 * clients + 64
+    try:
+        alive = _alive(setup, max(64, 4 * clients))
+    except Exception:  # times that depend on numbers, of which there are none, or an error that the run reports
+        alive = 2 * clients
+    return alive + alive // 8 + 2
+
+
+class _Counted:
+    """An executor that computes nothing, and counts the rows alive at once."""
+
+    def __init__(self) -> None:
+        self.bank = Bank(0, 128)  # grows by one row
+
+    def submit(self, window: Window) -> None:
+        """Give places to the rows of a window."""
+        pack(window, self.bank, 1, 1)
+
+
+def _alive(setup: Setup, updates: int) -> int:
+    """Return the most rows that are alive at once in the first updates."""
+    from simfl.assembly.assemble import build_algorithm
+    from simfl.assembly.world import build_world
+
+    counted: Any = _Counted()
+    tape, world = Tape(counted, window=updates, **setup.problem.recorded), build_world(setup)
+    algorithm = build_algorithm(setup, world, tape, lambda row: None)
+
+    def end() -> int:
+        world.clock.stop()
+        return 2**62
+
+    algorithm.marks.call, algorithm.marks.next = end, updates
+    algorithm.start()
+    world.clock.run()
+    tape.flush()
+    return int(counted.bank.capacity)
 
 
 def refuse_too_large(setup: Setup) -> None:

@@ -68,6 +68,7 @@ CASES: dict[str, Case] = {
     "mnist-softmax-fedbuff": _case("mnist", "softmax", 1_000, 8_000, "fedbuff", options=_ROUNDS),
     "mnist-softmax-mapa": _case("mnist", "softmax", 1_000, 20_000, "mapa", options=_STAGES, privacy=_LAPLACE),
     "mnist-lenet5-adpsgd": _case("mnist", "lenet5", 16, 3_000),
+    "text-transformer-adpsgd": _case("text", "transformer", 16, 4_000),
     "cifar10-resnet8-adpsgd": _case("cifar10", "resnet", 16, 800),
     "cifar10-resnet20-adpsgd": _case("cifar10", {"kind": "resnet", "blocks": 3}, 16, 300),
 }

@@ -52,10 +52,12 @@ UNKNOWN = "unknown"
 REST = 32
 
 
-def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
-    """Return the inputs of a run's numbers as comparable words, without the window."""
+def fingerprint(setup: Setup, device: Any, division: str) -> dict[str, str]:
+    """Return the inputs of a run's numbers as comparable words, without the window.
+
+    `division` is that of the session.
+    """
     scenario, data, partition = setup.scenario.resolved(), setup.dataset, setup.partition
-    devices = setup.scenario.execution.devices
     for key in ("name", "description"):
         del scenario[key]
     del scenario["execution"]
@@ -72,7 +74,7 @@ def fingerprint(setup: Setup, device: Any, width: int) -> dict[str, str]:
         "version of Python": inputs["python"].rpartition(".")[0],
         "machine": platform.machine(),
         "device": f"{device.platform} ({device.device_kind})",
-        "width": str(width) if devices == 1 else f"{width} on {devices} devices",
+        "width": division,
         "precision": setup.scenario.execution.precision,
         # The two builds free rows at different moments of an event, and a resume must find the same living rows.
         "build of the world": "compiled" if is_compiled() else "plain",
@@ -350,7 +352,7 @@ class CheckpointManager:
         names, numbers = self._living()
         record = run.journal.record()
         if self._print is None:
-            self._print = fingerprint(setup, run.device, run.width)
+            self._print = fingerprint(setup, run.device, run.session.division)
         modules = modules_of(setup.scenario.resolved())
         files = [(file, module.count(".")) for module in modules if (file := source_of(module)) is not None]
         about = {

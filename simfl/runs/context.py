@@ -19,9 +19,12 @@ from simfl.errors import RunError, SimflError, raised
 from simfl.privacy.releases import Releases, Tally
 from simfl.runs.memory import give_back
 from simfl.tape import Tape
+from simfl.tape.equations import worth_a_core
 from simfl.tape.executor import Executor, automatic_width
 from simfl.tape.journal import Journal, Names, Record
+from simfl.tape.packing import LARGE
 from simfl.tape.problem import LearningProblem
+from simfl.threads import idle_cores
 
 Status = Literal["running", "done", "diverged", "interrupted", "failed"]
 
@@ -61,18 +64,29 @@ class Session:
                 needs_client_models and len(self.algorithm.client_models()) >= scenario.clients.count
             )
             chains = self.algorithm.chains
-        self.width = automatic_width(problem.model, chains, platform) if execution.width == "auto" else execution.width
-        if execution.width == "auto":  # every device has the same number of lanes
-            self.width = -(-self.width // execution.devices) * execution.devices
-        combines = int(np.ceil(self.width * min(1.0, self.algorithm.combines)))
+        forced, on_cpu = execution.devices if execution.devices != "auto" else 1, platform == "cpu"
+        is_large = on_cpu and worth_a_core(problem)
+        if execution.width == "auto":
+            self.width = 1 if is_large else automatic_width(problem.model, chains, platform)
+        else:
+            self.width = execution.width
+        #: How operations are divided, as far as the last bits may depend on it.
+        self.division, cores, devices = str(self.width), 0, 1
+        if is_large or (on_cpu and forced > 1):  # programs of one step do not depend on the number of cores
+            self.division = f"{self.width}, each step by itself"
+            cores = max(1, min(idle_cores() if execution.devices == "auto" else forced, chains))
+        elif forced > 1:
+            self.division, devices = f"{self.width} on {forced} devices", forced
+        lanes = self.width * devices
         self.executor = Executor(
             problem,
-            width=self.width,
-            combines=max(1, combines),
+            width=lanes,
+            combines=max(1, int(np.ceil(lanes * min(1.0, self.algorithm.combines)))),
             capacity=rows_of(setup),
             steps=self.algorithm.steps_per_call,
             device=device,
-            devices=execution.devices,
+            devices=devices,
+            cores=cores,
             others=others,
         )
 
@@ -202,6 +216,6 @@ def tally(setup: Setup, now: Callable[[], float] = lambda: 0.0) -> Tally | None:
 
 def automatic_window(setup: Setup, platform: str) -> int:
     """Return the operations per window."""
-    if platform == "cpu" and setup.model.convolutional:
+    if platform == "cpu" and (setup.model.convolutional or setup.model.size >= LARGE):
         return max(64, 4 * setup.scenario.clients.count)
     return int(min(8192, max(4096, 4 * setup.scenario.clients.count)))

@@ -30,7 +30,7 @@ from simfl.runs.reporting import Interruption, Reporter
 from simfl.scenario import Scenario, from_mapping
 from simfl.scenario.own_code import look_beside
 from simfl.tape import Tape
-from simfl.tape.executor import choose_device, choose_devices
+from simfl.tape.executor import check_devices, choose_device
 from simfl.tape.journal import Names
 from simfl.tape.tuning import tuned_interpreter
 from simfl.threads import one_thread
@@ -119,12 +119,12 @@ def resume(
     accelerator = choose_device(device or since.print["device"].split()[0])
     look_beside(Path(folder) / "module" for folder in since.beside)
     checked = scenario or from_mapping(earlier.scenario, str(RunFolder(earlier.folder).scenario_path))
-    choose_devices(accelerator, checked.execution.devices)
+    check_devices(accelerator, checked.execution.devices)
     setup = assemble(checked, own=Own(model, data))
     with watching(setup.scenario.name, progress) as watch:
         simulation = Simulation(setup, accelerator, watch, every_s=every_s, since=since, callbacks=callbacks)
         try:
-            since.check(fingerprint(setup, accelerator, simulation.width))
+            since.check(fingerprint(setup, accelerator, simulation.session.division))
             return simulation.run(RunFolder(earlier.folder))
         finally:
             simulation.release()

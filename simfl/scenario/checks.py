@@ -45,7 +45,6 @@ def contradictions(scenario: Sections) -> Iterator[Problem]:
     yield from _evaluations(scenario)
     yield from _faults(scenario)
     yield from _links(scenario)
-    yield from _execution(scenario)
     if scenario.stop.accuracy is not None and _has_accuracy(scenario) is False:
         advice = "stop by time, updates or epochs"
         found = f"{scenario.stop.accuracy:g}"
@@ -147,14 +146,6 @@ def _faults(scenario: Sections) -> Iterator[Problem]:
         whole = len(distinct) == count + bool(served) and not distinct & {*_region_names(scenario)}
         if not wrong and rule.groups is not None and len(rule.groups) == 1 and whole:
             yield Problem("a node that is cut off", "all nodes in one group", "leave some out, or add a group", at)
-
-
-def _execution(scenario: Sections) -> Iterator[Problem]:
-    """Check that all devices get the same number of operations in a step."""
-    width, devices = scenario.execution.width, scenario.execution.devices
-    if width != "auto" and width % devices:
-        at = ("execution", "width")
-        yield Problem(f"a multiple of the {devices} devices", str(width), "or leave it to auto", at)
 
 
 def _links(scenario: Sections) -> Iterator[Problem]:

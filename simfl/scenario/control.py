@@ -199,9 +199,11 @@ class Execution(Config):
         "float32",
         "factors of the matrix products in gradients; sums, models, clipping, noise and evaluations are float32",
     )
-    devices: Count = option(
-        1,
-        "devices (GPUs, or parts of a CPU with a thread each) that share the operations of a step; width is a multiple",
+    devices: AutoOrCount = option(
+        "auto",
+        "devices that compute side by side: cores of a CPU, or GPUs, with `width` operations each. auto: all cores of "
+        "this process, if a gradient of the model takes a millisecond or so (tables do not depend on their number), "
+        "else one device",
     )
 
 

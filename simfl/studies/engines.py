@@ -70,7 +70,7 @@ class Local:
     def run(self, tasks: Sequence[RunTask]) -> Finished:
         """Run the tasks in their order."""
         pending = deque(units_of(tasks, self.jobs))
-        workers = Workers(start_worker, (self._stop,), IMPORTS)
+        workers = Workers(start_worker, (self._stop, min(self.jobs, len(pending))), IMPORTS)
         idle = workers.start(min(self.jobs, len(pending)))
         running: dict[Connection, tuple[RunTask, ...]] = {}
         served: Counter[Connection] = Counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import shutil
 import tempfile
 import threading
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from simfl import signals
 from simfl.errors import DataError, SimflError
 from simfl.records.locks import HeldError, held
-from simfl.threads import one_thread
+from simfl.threads import one_thread, share_cores
 
 if TYPE_CHECKING:
     from ctypes import c_int
@@ -73,13 +74,14 @@ class RunOutcome:
     files: dict[str, bytes] = field(default_factory=dict)
 
 
-def start_worker(stop: c_int) -> None:
-    """Prepare a process of the local engine, which watches `stop`."""
+def start_worker(stop: c_int, processes: int = 1) -> None:
+    """Prepare one of some processes of the local engine, which watches `stop`."""
     global _stop
     from simfl.assembly.data import shared_data
     from simfl.tape.tuning import tuned_interpreter
 
     _stop = stop
+    share_cores(processes)
     atexit.register(_serving.close)  # while the modules that the contexts use are still there
     _serving.enter_context(shared_data())
     _serving.enter_context(one_thread())
@@ -135,7 +137,7 @@ def _together(unit: Sequence[RunTask], outcomes: dict[int, RunOutcome]) -> None:
         group = Group([setups[k] for k in numbers], device, _Interruption(), unit[0].checkpoint_s, begun)
         try:
             for number, checkpoint in zip(numbers, begun or (), strict=False):
-                checkpoint.check(fingerprint(setups[number], device, group.session.width))
+                checkpoint.check(fingerprint(setups[number], device, group.session.division))
             results = group.run(folders)
         finally:
             group.release()
@@ -198,6 +200,7 @@ def run_elsewhere(unit: Sequence[RunTask]) -> list[RunOutcome]:
 
     A process runs one unit at a time, whatever the number of its threads: a run tunes the interpreter for itself.
     """
+    share_cores(os.cpu_count() or 1)  # a machine may have a worker for each core
     with _alone, _own_folder() as folder:
         # The folder of programs is on another machine, and this folder, with any checkpoint, is removed.
         moved = [replace(task, root=folder, compiled=None, checkpoint_s=None) for task in unit]

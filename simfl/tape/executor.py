@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import jax
 import numpy as np
@@ -25,10 +25,11 @@ from simfl.errors import RunError, ScenarioError, raised
 from simfl.models import AbstractModel
 from simfl.models.lazy import check_settings, has_devices, start_jax
 from simfl.tape import kernels, layout, measures
+from simfl.tape.cores import Cores, begun_at_once, in_order, ready_after
 from simfl.tape.evaluation import Evaluator
 from simfl.tape.inputs import Integers
 from simfl.tape.own_tests import EachClient
-from simfl.tape.packing import Bank, Steps, pack
+from simfl.tape.packing import LARGE, Bank, Steps, pack
 from simfl.tape.problem import LearningProblem
 from simfl.tape.recording import Decide, Window
 from simfl.tape.tuning import STEPS
@@ -51,8 +52,8 @@ CHUNK_VALUES = 2**22
 MOST_DRAWN_BYTES = 2**26
 #: Examples of fewer bytes than this are in the cache, where they are read as fast as copies of them.
 CACHE_BYTES = 2**22
-#: Largest number of devices into which a CPU is divided.
-MOST_CPU_DEVICES = 64
+#: Largest number of cores of a run.
+MOST_CORES = 64
 
 
 def choose_device(kind: str | None) -> jax.Device:
@@ -82,16 +83,20 @@ def choose_device(kind: str | None) -> jax.Device:
         ) from error
 
 
-def choose_devices(device: jax.Device, count: int) -> list[jax.Device]:
-    """Return `count` devices of one kind; a CPU is divided into them."""
-    available = jax.devices(device.platform)
-    if count <= len(available):
-        return [device, *(other for other in available if other != device)][:count]
-    most = len(available) if device.platform != "cpu" else MOST_CPU_DEVICES
-    if count > most:
+def check_devices(device: jax.Device, count: int | Literal["auto"]) -> None:
+    """Raise a `ScenarioError` if a machine has too few devices of a kind."""
+    most = len(jax.devices(device.platform)) if device.platform != "cpu" else MOST_CORES
+    if count != "auto" and count > most:
         raise ScenarioError(
             f"execution.devices: expected at most {most} on the {device.platform} of this machine, found {count}"
         )
+
+
+def choose_devices(device: jax.Device, count: int) -> list[jax.Device]:
+    """Return `count` devices of one kind; a CPU is divided into them, for tests."""
+    available = jax.devices(device.platform)
+    if count <= len(available):
+        return [device, *(other for other in available if other != device)][:count]
     return _cpu_devices(count)
 
 
@@ -223,6 +228,14 @@ class _Setting:
     is_over: bool = False
 
 
+def _padded_serial(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a window's serial operations, padded to a multiple of SERIAL."""
+    count = len(array)
+    padded = np.zeros((-(-count // SERIAL) * SERIAL or 1, *array.shape[1:]), dtype=array.dtype)
+    padded[:count] = array
+    return padded
+
+
 class Executor:
     """Runs the recorded operations; one instance per run or group of runs.
 
@@ -240,6 +253,7 @@ class Executor:
             its steps.
         device: where to compute.
         devices: how many devices of its kind share the lanes of a step; `width` is a multiple of them.
+        cores: cores of a CPU that compute steps side by side, see `simfl.tape.cores`; 0: a program computes all steps.
     """
 
     def __init__(
@@ -253,6 +267,7 @@ class Executor:
         steps: int = STEPS,
         device: jax.Device | None = None,
         devices: int = 1,
+        cores: int = 0,
         others: Sequence[LearningProblem] = (),
     ) -> None:
         self.problem = problem
@@ -265,7 +280,7 @@ class Executor:
         if devices > 1:  # every device holds all data; only the window's program divides the lanes among them
             mesh = Mesh(choose_devices(self.device, devices), kernels.LANES)
             self.device = NamedSharding(mesh, PartitionSpec())
-        self.bank = Bank(capacity)
+        self.bank = Bank(capacity, 32 if problem.model.size >= LARGE else 2)
         model = problem.model
         arrays = problem.arrays()
         data = self._put(arrays)
@@ -275,6 +290,7 @@ class Executor:
             kernels.window_program, shapes, problem.operation, reads, width, combines, mesh
         )
         operation = problem.operation
+        self._cores, self._apart = Cores(cores) if cores else None, (shapes, operation, reads, width)
         noise_bytes = 4 * steps * width * model.size if kernels.draws_noise(operation) else 0
         #: Whether settings that draw alike share their draws.
         self._draws_before = mesh is None and not operation.local and noise_bytes <= MOST_DRAWN_BYTES
@@ -475,6 +491,8 @@ class Executor:
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
+        if self._cores is not None:
+            self._cores.close()
         # The data takes most of the memory: free it without waiting for the garbage collector.
         for name in ("_settings", "_test", "_train", "_each", "problem"):
             self.__dict__.pop(name, None)
@@ -562,7 +580,10 @@ class Executor:
             if of.counted_at_most + most > MOST_COUNTED:
                 self._count(of)
             of.counted_at_most += most
-        self._compute(playing, window, steps)
+        if self._cores is None:
+            self._compute(playing, window, steps)
+        for setting, of in playing if self._cores else ():
+            _compute_apart(self, self._cores, setting, of, window, steps)
         self.compiled = True
 
     def _count(self, of: _Setting) -> int:
@@ -576,14 +597,6 @@ class Executor:
         operation = self.problem.operation
         steps = int(gradients.rest[:, layout.STEPS].max(initial=1)) if operation.local else 1
         return len(gradients) * operation.lanes * steps
-
-    @staticmethod
-    def _padded_serial(array: NDArray[Any]) -> NDArray[Any]:
-        """Return a window's serial operations, padded to a multiple of SERIAL."""
-        count = len(array)
-        padded = np.zeros((-(-count // SERIAL) * SERIAL or 1, *array.shape[1:]), dtype=array.dtype)
-        padded[:count] = array
-        return padded
 
     def _part(self, steps: Steps, at: int) -> _Part:
         """Return the integers of the steps of one call."""
@@ -608,12 +621,12 @@ class Executor:
         What several settings draw alike (mini-batches, and noise of unit scale) is drawn once for each part.
         """
         parts = [self._part(steps, at) for at in range(0, steps.count, self.steps)]
-        serial = self._padded_serial(steps.serials.ints)
+        serial = _padded_serial(steps.serials.ints)
         numbers = {
             setting: [lanes.floats_of(setting) for lanes in (steps.gradients, steps.combines, steps.mapped)]
             for setting, _ in playing
         }
-        floats = {setting: self._padded_serial(steps.serials.floats_of(setting)) for setting, _ in playing}
+        floats = {setting: _padded_serial(steps.serials.floats_of(setting)) for setting, _ in playing}
         for together in self._drawing_alike(playing):
             draws = self._draws_before and len(together) > 1
             program = self._program_of(window.branches, draws)
@@ -745,3 +758,33 @@ class Executor:
         """Return models with the rows of all tasks joined, f32 [k, d of a whole model]."""
         models = self._rows(of.rows, self.bank.places(rows), coefs)
         return models.reshape(len(rows) // self.problem.num_tasks, -1)
+
+
+def _compute_apart(executor: Executor, cores: Any, setting: int, of: _Setting, window: Window, steps: Steps) -> None:
+    """Run the steps of a window for a setting, the totals of several steps at once."""
+    put, operation, apart = executor._put, executor.problem.operation, executor._apart
+    read, compute = kernels.read_program(*apart), kernels.compute_program(*apart)
+    finish = kernels.finish_program(*apart, executor.combines, window.branches)
+    lanes = steps.gradients, steps.combines, *([steps.mapped] if len(steps.mapped.ints) else [])
+    floats = [each.floats_of(setting) for each in lanes]
+    serial = [put(_padded_serial(each)) for each in (steps.serials.ints, steps.serials.floats_of(setting))]
+
+    def begin(step: int) -> Callable[[], Any]:
+        numbers = steps.gradients.ints[step], floats[0][step]
+        begun: Callable[[], Any] = cores.begin(compute, of.data, numbers, read(of.rows, *numbers))
+        return begun
+
+    kept = () if operation.optimizing.kept is None else (1 + operation.optimizing.kept.rows,)
+    shape = executor.width, *kept, executor.problem.model.size
+    nothing = put(np.zeros(shape, dtype=np.float32)), put(np.int32(0))
+    given: tuple[Any, ...] = ()
+    after = ready_after(window, steps, executor.bank.spare, operation.corrected)
+    for step, made in in_order(after, begin, begun_at_once(cores.count)):
+        if step % executor.steps == 0:
+            part = executor._part(steps, step)
+            gradients, combines, *mapped = map(put, part.ints)
+            g_floats, c_floats, *m_floats = [put(executor._filled(each, step)) for each in floats]
+            given = np.int32(part.count), gradients, g_floats, combines, c_floats, *serial, put(part.bounds)
+            given = *given, of.data, *mapped, *m_floats
+        total = nothing if made is None else made
+        of.rows, of.counted = finish(of.rows, of.counted, *total, np.int32(step % executor.steps), *given)

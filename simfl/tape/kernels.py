@@ -40,6 +40,8 @@ from simfl.tape.maps import called
 from simfl.tape.problem import Noise, Operation
 from simfl.tape.stored import Program
 
+#: Rows that lanes begin with: models f32 [own, d], and corrections and states of rounds, None without any.
+Rows: TypeAlias = tuple["jax.Array", "jax.Array | None", "jax.Array | None"]
 #: (totals f32 [lanes, ...], counts) of lanes.
 _OfLanes: TypeAlias = Callable[..., tuple[jax.Array, jax.Array]]
 
@@ -496,6 +498,35 @@ class _Program:
         result: tuple[jax.Array, jax.Array] = jax.lax.fori_loop(0, made.steps, made.step, (bank, zeroed))
         return result
 
+    def read(self, bank: jax.Array, gi: jax.Array, gf: jax.Array) -> Rows:
+        """Return copies of the rows that the lanes of a step begin with; see `_Window`."""
+        return self.take(bank, gi[:, 0]), *self.of_rounds(bank, gi, gf)
+
+    def compute(
+        self, steps: jax.Array, gi: jax.Array, gf: jax.Array, data: dict[str, jax.Array], *rows: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the totals of a step from the rows of `read`, and a count; `steps` is 1."""
+        no = jnp.zeros((1, 0))  # other parts of a window are not used
+        window = _Window(self, steps, gi[None], gf[None], no, no, no, no, no, data)
+        # Fused into the gather that uses it, the permutation would not vectorize.
+        window.positions = jax.lax.optimization_barrier(window.positions)
+        return window.counted(gi, *window.totals(rows[0], gi, gf, jnp.int32(0), *rows[1:]))
+
+    def finish(
+        self, bank: jax.Array, zeroed: jax.Array, total: jax.Array, more: jax.Array, s: jax.Array, *window: Any
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the bank, and the count, after step s of a window whose totals are given."""
+        return _Window(self, *window).step(s, (bank, zeroed), (total, more))
+
+    def of_rounds(self, bank: jax.Array, gi: jax.Array, gf: jax.Array) -> tuple[jax.Array | None, jax.Array | None]:
+        """Return corrections f32 [own, d] and states f32 [own, kept, d] of rounds.
+
+        None stands for either, if there is none."""
+        coef = gf[:, -1:]
+        correction = jnp.where(coef != 0.0, coef * self.take(bank, gi[:, 1]), 0.0) if self.operation.corrected else None
+        states = [self.take(bank, gi[:, 1 + self.reads + k]) for k in range(self.kept)]
+        return correction, jnp.stack(states, 1) if states else None
+
 
 @dataclass(eq=False)
 class _Window:
@@ -526,12 +557,23 @@ class _Window:
         elif not self.of.operation.local:
             self.positions = self.of.draw_positions(self.data, self.g_ints[:, :, self.of.each.rest])
 
-    def step(self, s: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """Return the bank, and the count of gradients set to zero, after step s."""
+    def step(
+        self,
+        s: jax.Array,
+        carried: tuple[jax.Array, jax.Array],
+        totals: tuple[jax.Array, jax.Array] | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the bank, and the count of gradients set to zero, after step s.
+
+        `totals` are the lanes' totals and their count, if they were computed before.
+        """
         (bank, zeroed), of = carried, self.of
         gi, gf, ci, cf = (_at(one, s) for one in (self.g_ints, self.g_floats, self.c_ints, self.c_floats))
-        gradients = self.gradients_if_any if of.operation.optimizing.pauses else self.gradients
-        stepped, more = gradients(bank, gi, gf, s)
+        if totals is not None:
+            stepped, more = self.stepped(bank, gi, gf, totals[0]), totals[1]
+        else:
+            gradients = self.gradients_if_any if of.operation.optimizing.pauses else self.gradients
+            stepped, more = gradients(bank, gi, gf, s)
         to = gi[:, of.each.written].reshape(-1) if of.kept else gi[:, of.each.reads]
         if of.mesh is not None:
             to, stepped = (jax.lax.all_gather(part, LANES, tiled=True) for part in (to, stepped))
@@ -551,15 +593,23 @@ class _Window:
         """Return the rows that the lanes write, f32 [own (1 + kept), d], and a count.
 
         The count is the number of gradients that were set to zero."""
-        of, reads = self.of, self.of.reads
-        total, more = self.totals(of.take(bank, gi[:, 0]), gi, gf, s, *self.of_rounds(bank, gi, gf))
+        read, *of_round = self.of.read(bank, gi, gf)
+        total, more = self.counted(gi, *self.totals(read, gi, gf, s, *of_round))
+        return self.stepped(bank, gi, gf, total), more
+
+    def counted(self, gi: jax.Array, total: jax.Array, more: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the totals, and the sum of the lanes' counts."""
         # A lane without an operation reads the spare row, which may hold anything.
-        more = jnp.sum(jnp.where(gi[:, of.each.rest.start + SIZE] > 0, more, 0))
+        return total, jnp.sum(jnp.where(gi[:, self.of.each.rest.start + SIZE] > 0, more, 0))
+
+    def stepped(self, bank: jax.Array, gi: jax.Array, gf: jax.Array, total: jax.Array) -> jax.Array:
+        """Return the rows that the lanes write, given their totals."""
+        of, reads = self.of, self.of.reads
         change = total[:, 0] if of.kept else total
         stepped = of.step(bank, gf[:, :reads], gi[:, 1 : 1 + reads], gf[:, reads + FACTOR], change)
         if of.kept:
-            return jnp.concatenate([stepped[:, None], total[:, 1:]], 1).reshape(-1, bank.shape[1]), more
-        return into_ball(stepped, self.data["radius"]) if of.operation.projects else stepped, more
+            return jnp.concatenate([stepped[:, None], total[:, 1:]], 1).reshape(-1, bank.shape[1])
+        return into_ball(stepped, self.data["radius"]) if of.operation.projects else stepped
 
     def gradients_if_any(
         self, bank: jax.Array, gi: jax.Array, gf: jax.Array, s: jax.Array
@@ -573,15 +623,6 @@ class _Window:
             *(bank, gi, gf, s),
         )
         return made
-
-    def of_rounds(self, bank: jax.Array, gi: jax.Array, gf: jax.Array) -> tuple[jax.Array | None, jax.Array | None]:
-        """Return corrections f32 [own, d] and states f32 [own, kept, d] of rounds.
-
-        None stands for either, if there is none."""
-        of, coef = self.of, gf[:, -1:]
-        correction = jnp.where(coef != 0.0, coef * of.take(bank, gi[:, 1]), 0.0) if of.operation.corrected else None
-        states = [of.take(bank, gi[:, 1 + of.reads + k]) for k in range(of.kept)]
-        return correction, jnp.stack(states, 1) if states else None
 
     def noise_of(self, gi: jax.Array, s: jax.Array) -> jax.Array | None:
         """Return the lanes' noise of unit scale, f32 [own, noised], if there is any."""
@@ -725,6 +766,33 @@ def window_program(
 def _forms(coefs: jax.Array, rows: jax.Array) -> jax.Array:
     """Return models f32 [k, d] from coefficients [k, reads] and rows [k, reads, d]."""
     return jnp.einsum("kr,krd->kd", coefs, rows, precision=PRECISION)
+
+
+@kept
+def read_program(operation: Operation, reads: int, width: int) -> Any:
+    """Return (bank, integers, floats) -> copies of the rows that a step begins with."""
+    return jax.jit(_Program(operation, reads, width, None, (), False).read)
+
+
+@kept
+def compute_program(operation: Operation, reads: int, width: int) -> Any:
+    """Return (1, integers, floats, data, *rows) -> (totals, count) of a step.
+
+    The program needs no bank, and has no part that depends on other steps: any device may compute it.
+    """
+    return jax.jit(_Program(operation, reads, width, None, (), False).compute)
+
+
+@kept
+def finish_program(
+    operation: Operation, reads: int, width: int, combines: int, branches: tuple[Branch, ...] = ()
+) -> Any:
+    """Return the program of the rest of a step.
+
+    It maps (bank, zeroed, totals, count, step, *window) to (bank, zeroed), with the window of `window_program`. The
+    bank is donated.
+    """
+    return jax.jit(_Program(operation, reads, width, None, branches, False).finish, donate_argnums=0)
 
 
 @kept

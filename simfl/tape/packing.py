@@ -22,6 +22,9 @@ from simfl.each import Varied
 from simfl.tape.layout import NO_ROW, Operations
 from simfl.tape.recording import Window
 
+#: Numbers of a model from which on rows are not kept in reserve: 64 of them would take 128 MB.
+LARGE = 2**19
+
 
 @dataclass
 class Lanes:
@@ -69,10 +72,11 @@ class Bank:
 
     Args:
         capacity: number of places, without the spare one after them.
+        part: it grows by one part of so many, and by at least 128 / `part` places.
     """
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
+    def __init__(self, capacity: int, part: int = 2) -> None:
+        self.capacity, self._part = capacity, part
         self.free = list(range(capacity - 1, -1, -1))
         self.place = np.full(capacity, -1, dtype=np.int32)  # row number -> place
 
@@ -92,7 +96,7 @@ class Bank:
         """Add places until at least `need` are free."""
         capacity = self.capacity
         while capacity - self.capacity + len(self.free) < need:
-            capacity += max(64, capacity // 2)
+            capacity += max(128 // self._part, capacity // self._part)
         self.free = list(range(capacity - 1, self.capacity - 1, -1)) + self.free
         self.capacity = capacity
 

@@ -12,11 +12,13 @@ import dataclasses
 import enum
 import functools
 import hashlib
+import io
 import os
 import pickle
 import pkgutil
 import platform
 import stat
+import threading
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +29,6 @@ import jax
 import numpy as np
 from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
-from jax.sharding import SingleDeviceSharding
 
 from simfl.version import __version__
 
@@ -36,6 +37,9 @@ ENDING = ".program"
 MOST_BYTES = 2**28
 #: Packages whose functions and classes are known by their names: simfl's sources are part of a key, others' versions.
 KNOWN = ("simfl", "jax", "jaxlib", "numpy", "optax")
+
+#: Held while a program is looked for: JAX's settings are changed meanwhile.
+_finding = threading.Lock()
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 _SOURCES = Path(__file__).parents[1]
@@ -103,28 +107,33 @@ class Program:
         It is read from a file, or compiled and written.
         """
         shardings = {leaf.sharding for leaf in leaves if isinstance(leaf, jax.Array)}
-        device = jax.devices()[0]
-        if device.platform != "cpu" or not shardings <= {SingleDeviceSharding(device)}:
+        devices = {jax.devices()[0]} if not shardings else {one for each in shardings for one in each.device_set}
+        device = devices.pop()
+        if devices or device.platform != "cpu" or jax.devices()[0].platform != "cpu":
             return None
         try:
             parts = _surroundings(), _settings, self._description, tree, [(leaf.shape, leaf.dtype) for leaf in leaves]
         except (_UnknownError, RecursionError):
             return None
         path = folder / f"{hashlib.sha256(repr(parts).encode()).hexdigest()}{ENDING}"
-        return _read(path, jax.tree.structure((arguments, {}))) or _compiled(path, self._jitted, arguments)
+        with _finding:  # the cores of one run look for the same program
+            found = _read(path, jax.tree.structure((arguments, {})), device)
+            return found or _compiled(path, self._jitted, arguments)
 
 
-def _read(path: Path, tree: Any) -> Any:
-    """Return the program of a file; None if there is none that is whole and fits."""
+def _read(path: Path, tree: Any, device: jax.Device) -> Any:
+    """Return the program of a file on a device; None if no file is whole and fits."""
     try:
         content = _content(path)
         digest, rest = content[:32], content[32:]
         if hashlib.sha256(rest).digest() != digest:
             return None
         program, out = pickle.loads(rest)
-        return serialize_executable.deserialize_and_load(
-            program, tree, jax.tree.structure(out), execution_devices=jax.devices()[:1]
-        )
+        # What `deserialize_and_load` does, for any client: a core is a client of its own.
+        reader = serialize_executable._JaxPjrtUnpickler(io.BytesIO(program), device.client, [device])
+        unloaded, about, no_kwargs = reader.load()
+        about = tree.unflatten(about)
+        return jax.stages.Compiled(unloaded.load(), [], about, jax.tree.structure(out), no_kwargs=no_kwargs)
     except Exception:  # another version, a damaged file: it is compiled again
         return None
 

@@ -43,6 +43,26 @@ def test_rows_of_models_are_counted_and_the_total_is_the_sum_of_all_parts():
     assert re.fullmatch(r"433\.\d MB of memory, libraries 241\.2 MB, programs .*", str(few))
 
 
+def test_rows_of_a_large_model_are_those_that_the_algorithm_has_alive(tmp_path, monkeypatch):
+    setup = prepare(SMALL)
+    assert memory.rows_of(setup) == 2 * 4 + 64
+    usual = simfl.run(setup, out=tmp_path).manifest.digest
+    monkeypatch.setattr(memory, "LARGE", 1)
+    alive = {
+        kind: memory._alive(prepare({**SMALL, "algorithm": {"kind": kind, "batch_size": 8}}), 64)
+        for kind in ("sync_sgd", "adpsgd", "k_gt")
+    }
+    assert alive["sync_sgd"] < alive["adpsgd"] < alive["k_gt"] < 64
+    assert memory.rows_of(setup) == alive["adpsgd"] * 9 // 8 + 2
+    assert simfl.run(setup, out=tmp_path).manifest.digest == usual
+
+
+def test_rows_of_a_run_whose_times_depend_on_numbers_are_two_for_each_client(monkeypatch):
+    monkeypatch.setattr(memory, "LARGE", 1)
+    monkeypatch.setattr(memory, "_alive", lambda setup, updates: 1 / 0)
+    assert memory.rows_of(prepare(SMALL)) == 8 + 1 + 2
+
+
 def test_layers_and_activations_count():
     mlp, cnn = (memory.memory_of(prepare({**SMALL, "model": model})) for model in ("mlp", "cnn"))
     assert cnn.parts["programs"] > mlp.parts["programs"]
@@ -51,7 +71,7 @@ def test_layers_and_activations_count():
 
 @pytest.mark.parametrize(
     ("changes", "lower"),
-    [({}, "lower the number of the model's layers"), (LARGE, "lower clients.count, or take a smaller model")],
+    [({}, "lower the number of the model's layers"), (LARGE, "lower algorithm.batch_size, or take a smaller model")],
 )
 def test_a_run_that_does_not_fit_is_refused_in_one_line_before_it_has_a_folder(tmp_path, monkeypatch, changes, lower):
     monkeypatch.setattr(memory, "available_bytes", lambda: 5e7)

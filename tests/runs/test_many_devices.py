@@ -1,20 +1,33 @@
-"""Runs whose lanes several devices share: the CPU is divided, in a process that used it as one device before."""
+"""Runs whose steps several cores compute, and runs whose lanes several devices share."""
 
 import pytest
 
 from simfl import ScenarioError, resume, run
 from simfl.bench.verification import _run
+from simfl.runs import context
+from simfl.runs.runner import prepare
 from simfl.scenario import from_mapping
+from simfl.tape.equations import worth_a_core
+from simfl.tape.executor import Executor, choose_device
+from simfl.threads import idle_cores, share_cores
 
 PRIVACY = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0}
+LENET = {"model": {"kind": "lenet5"}, "stop": {"updates": 24}}
+RESNET = {"model": {"kind": "resnet", "channels": [8, 8]}, "stop": {"updates": 16}, "clients": {"count": 4}}
+TEXT = {"data": {"set": "text", "length": 16}, "model": {"kind": "transformer"}, "stop": {"updates": 24}}
+LOCAL = (
+    {"algorithm": {"kind": "diloco", "batch_size": 8, "local_steps": 3}},
+    {"algorithm": {"kind": "scaffold", "batch_size": 8, "local_steps": 3}},
+    {"algorithm": {"kind": "decentralized_sgd", "batch_size": 8}, "compression": {"kind": "top_k", "share": 0.1}},
+)
 
 
-def scenario(model, **sections):
+def scenario(**sections):
     return {
         "name": "shared",
         "clients": {"count": 8},
         "data": {"set": "digits"},
-        "model": {"kind": model},
+        "model": {"kind": "softmax"},
         "algorithm": {"kind": "adpsgd", "batch_size": 8},
         "stop": {"updates": 120},
         "evaluate": {"every": {"updates": 60}},
@@ -27,26 +40,85 @@ def shared_by(devices, parts, folder, events=None):
     return _run(from_mapping(parts), folder / str(devices), "cpu", *([] if events is None else [events]))
 
 
+def digest_of(finished):
+    manifest = finished.manifest
+    return manifest.digest, manifest.extra["models"]
+
+
 @pytest.mark.slow
-def test_two_devices_give_the_tables_of_one_and_resume(tmp_path):
-    private = scenario("softmax", privacy=PRIVACY)
-    (one, _), (two, events) = (shared_by(devices, private, tmp_path) for devices in (1, 2))
-    assert one.manifest.digest == two.manifest.digest
-    cut, _ = shared_by(2, private, tmp_path / "cut", events // 2)
+@pytest.mark.parametrize("sections", [{"privacy": PRIVACY}, {"model": {"kind": "mlp"}}], ids=["softmax", "mlp"])
+def test_small_models_on_two_cores_have_the_tables_of_one_program(tmp_path, sections):
+    one, two = (shared_by(devices, scenario(**sections), tmp_path)[0] for devices in (1, 2))
+    assert digest_of(one) == digest_of(two)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sections", [LENET, RESNET, TEXT, *LOCAL], ids=["lenet5", "resnet", "transformer", "diloco", "scaffold", "choco"]
+)
+def test_models_worth_a_core_have_the_same_tables_on_any_number_of_cores(tmp_path, monkeypatch, sections):
+    monkeypatch.setattr(context, "worth_a_core", lambda problem: True)
+    one, two = (shared_by(devices, scenario(**sections), tmp_path)[0] for devices in (1, 2))
+    assert digest_of(one) == digest_of(two)
+
+
+@pytest.mark.slow
+def test_two_devices_that_share_the_lanes_of_a_step_give_the_tables_of_one(tmp_path, monkeypatch):
+    """As GPUs do."""
+    one, _ = shared_by(1, scenario(privacy=PRIVACY), tmp_path)
+
+    def on_two(problem, *, width, cores, devices, **others):
+        return Executor(problem, width=2 * width, devices=2, **others)
+
+    monkeypatch.setattr(context, "Executor", on_two)
+    two, _ = shared_by(1, scenario(privacy=PRIVACY), tmp_path / "two")
+    assert digest_of(one) == digest_of(two)
+
+
+@pytest.mark.parametrize("devices", ["auto", 2])
+def test_a_run_resumes_on_another_number_of_cores_if_the_model_decides_how_it_is_divided(
+    tmp_path, monkeypatch, devices
+):
+    monkeypatch.setattr(context, "worth_a_core", lambda problem: True)
+    monkeypatch.setattr(context, "idle_cores", lambda: 2)
+    whole, events = shared_by(devices, scenario(), tmp_path)
+    cut, _ = shared_by(devices, scenario(), tmp_path / "cut", events // 2)
     assert cut.manifest.status == "interrupted"
-    assert resume(cut.folder).manifest.digest == two.manifest.digest
+    monkeypatch.setattr(context, "idle_cores", lambda: 1)
+    assert digest_of(resume(cut.folder)) == digest_of(whole)
 
 
-@pytest.mark.slow
-def test_two_devices_give_a_perceptron_equal_results_up_to_the_last_bits(tmp_path):
-    """The products of matrices of a perceptron depend on the number of lanes of a device."""
-    one, two = (shared_by(devices, scenario("mlp"), tmp_path)[0].metrics.train_loss for devices in (1, 2))
-    assert one.to_numpy() == pytest.approx(two.to_numpy(), rel=1e-4)
+def test_a_small_model_is_one_program_unless_a_number_of_devices_is_given():
+    divisions = {
+        devices: context.Session(
+            prepare(scenario(execution={"devices": devices, "width": 4})), choose_device("cpu")
+        ).division
+        for devices in ("auto", 1, 2)
+    }
+    assert divisions == {"auto": "4", 1: "4", 2: "4, each step by itself"}
 
 
-def test_too_many_devices_and_indivisible_lanes_are_rejected_in_one_line(tmp_path):
+def test_the_work_of_a_mini_batch_decides_what_is_worth_a_core():
+    small, large = (
+        prepare(scenario(model={"kind": "lenet5"}, algorithm={"kind": "adpsgd", "batch_size": size})).problem
+        for size in (1, 64)
+    )
+    assert not worth_a_core(small)
+    assert not worth_a_core(prepare(scenario(model={"kind": "mlp"})).problem)
+    assert worth_a_core(large)
+
+
+def test_processes_of_a_sweep_share_the_cores():
+    all_of_them = idle_cores()
+    try:
+        share_cores(2 * all_of_them)
+        assert idle_cores() == 1
+    finally:
+        share_cores(1)
+    assert idle_cores() == all_of_them
+
+
+def test_too_many_devices_are_rejected_in_one_line(tmp_path):
     with pytest.raises(ScenarioError, match=r"^execution\.devices: expected at most 64 on the cpu of .*, found 999$"):
-        run(scenario("softmax", execution={"devices": 999}), out=tmp_path, device="cpu")
+        run(scenario(execution={"devices": 999}), out=tmp_path, device="cpu")
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ScenarioError, match=r"execution\.width: expected a multiple of the 2 devices, found 3"):
-        from_mapping(scenario("softmax", execution={"devices": 2, "width": 3}))

@@ -15,6 +15,7 @@ import simfl
 from simfl.models.softmax import Softmax
 from simfl.runs.programs import compiled_in
 from simfl.tape import kernels, stored
+from simfl.tape.cores import _core, moved
 from simfl.tape.problem import Batches, Noise, Operation
 from simfl.tape.stored import Program, described
 from tests.helpers import limited
@@ -63,6 +64,18 @@ def test_another_program_reads_the_file_without_tracing(folder):
         assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(made), jax.tree.leaves(expected), strict=True))
     assert not none
     assert list(folder.glob("*")) == [path]
+
+
+def test_another_core_reads_the_file_without_tracing(folder):
+    first, _ = counted()
+    bank, _ = first(*arguments())
+    second, none = counted()
+    given = moved(arguments(), _core(1))
+    made, _ = second(*given)
+    assert made.devices() == {_core(1)} != bank.devices()
+    assert np.array_equal(made, bank)
+    assert not none
+    assert len(list(folder.glob("*"))) == 1
 
 
 def test_shapes_factories_and_sources_have_files_of_their_own(folder, monkeypatch):
