@@ -18,6 +18,7 @@ _LOOKS: dict[str, tuple[str, ...]] = {
     "asy_sonata": ("ASY-SONATA", "#0066EE"),
     "gossip_learning": ("gossip learning", "#B2182B"),
     "sgp": ("SGP", _SKY, "rounds"),
+    "privsgp_vr": ("PrivSGP-VR", "#7A0A50", "rounds"),
     "epidemic": ("Epidemic Learning", "#E07008", "rounds"),
     "matcha": ("MATCHA", "#883010", "rounds"),
     "multi_walk": ("Multi-Walk", "#0020E0"),

@@ -23,7 +23,7 @@ LOTS = 10
 #: 2768: a message across an absence whose seconds left a residue of rounding, and a gap in the timeline.
 ONCE_FAILED = (12, 2768)
 #: Algorithms that are drawn since; without them, these numbers draw what failed.
-LATER = ("adsgd", "apfl", "multi_walk", "noloco", "pfedme")
+LATER = ("adsgd", "apfl", "gasloc", "multi_walk", "noloco", "pfedme", "privsgp_vr")
 
 
 def check(run: Run, simulation: runner.Simulation) -> None:

@@ -61,7 +61,7 @@ from simfl.algorithms.disclosure import merged, observed
 from simfl.algorithms.neighbor_rounds import NeighborRounds
 from simfl.algorithms.pushing import pushing_of
 from simfl.algorithms.running_sums import RunningSums, Share
-from simfl.tape import Model
+from simfl.tape import Gradient, Model
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
 
@@ -154,7 +154,7 @@ class SGP(NeighborRounds):
         yield from self.join(me)
         while True:
             round_num = self._client_round[me]
-            gradient = self.batches.gradient(self.debiased(me), me)
+            gradient = self._gradient_at(me)
             size = gradient.size
             while (outcome := (yield self.compute(me))) is Outcome.CRASHED:
                 pass  # computed again at the same model: other clients still wait for this round
@@ -162,7 +162,7 @@ class SGP(NeighborRounds):
                 self.leave(me)
                 return
             step_size = self.step_size()
-            self.model[me] = self.descent.step(me, self.model[me], gradient, step_size)
+            self.model[me] = self._step(me, gradient, step_size)
             self.updated(me, 0, size, step_size, round_num=round_num)
             self.push(me, round_num)
             if not (yield from self.wait_for(me, round_num - self.overlap)):
@@ -170,6 +170,14 @@ class SGP(NeighborRounds):
             self._received[me] = {key for key in self._received[me] if key[0] > round_num - self.overlap}
             self.absorb(me, round_num)
             self._client_round[me] = round_num + 1
+
+    def _gradient_at(self, me: int) -> Gradient:
+        """Promise the client's next gradient."""
+        return self.batches.gradient(self.debiased(me), me)
+
+    def _step(self, me: int, gradient: Gradient, step_size: float) -> Model:
+        """Return x after a step along the gradient, which is consumed."""
+        return self.descent.step(me, self.model[me], gradient, step_size)
 
     def push(self, me: int, round_num: int) -> None:
         """Send an equal share of x and w to each out-neighbor, and keep one."""

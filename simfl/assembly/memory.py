@@ -33,6 +33,7 @@ OF_MEAN = 16 * (1 + 4)
 LOWER = {
     "data": "the number of examples (data)",
     "models": "clients.count, or take a smaller model",
+    "tables": "the number of examples (data), raise algorithm.batch_size, or take a smaller model",
     "computing": "algorithm.batch_size, or take a smaller model",
     "programs": "the number of the model's layers",
 }
@@ -42,8 +43,9 @@ LOWER = {
 class Memory:
     """The bytes of a run, by part; `loaded` of them are taken when the run begins.
 
-    Parts: `libraries`, `programs` (compiled), `data` (on the host and on the device), `models` (rows of the bank), and
-    `computing` (activations of a mini-batch, and the mean of models).
+    Parts: `libraries`, `programs` (compiled), `data` (on the host and on the device), `models` (rows of the bank),
+    `tables` (rows that clients keep beside models, if they do), and `computing` (activations of a mini-batch, and the
+    mean of models).
     """
 
     parts: dict[str, int]
@@ -78,12 +80,15 @@ def memory_of(setup: Setup) -> Memory:
         begun = begun_at_once(idle_cores()) if worth_a_core(problem) else 0
     optimizers = sum(plan is not None for plan in (training.optimizer, training.server_optimizer))
     libraries = LIBRARIES + OF_PRIVACY * (setup.ledger is not None)
+    kept = setup.kind.table_rows(setup.sizes.tolist())
+    tables = {"tables": 4 * problem.model.size * kept} if kept else {}
     return Memory(
         {
             "libraries": libraries,
             "programs": PROGRAMS + round(OF_EQUATION * equations) + OF_OPTIMIZER * optimizers,
             "data": stored + on_device,
-            "models": 4 * problem.model.size * (rows_of(setup) + 1),
+            "models": 4 * problem.model.size * (rows_of(setup) - kept + 1),
+            **tables,
             "computing": 4 * problem.model.size * (OF_MEAN + 2 * begun) + results,
         },
         libraries + stored,
@@ -91,18 +96,18 @@ def memory_of(setup: Setup) -> Memory:
 
 
 def rows_of(setup: Setup) -> int:
-    """Return the rows that the bank begins with: two for each client and 64.
+    """Return the rows that the bank begins with: two for each client, tables, and 64.
 
     If a row is large, they are those that the algorithm has alive in its first updates, and an eighth more.
     """
-    clients = setup.scenario.clients.count
+    clients, kept = setup.scenario.clients.count, setup.kind.table_rows(setup.sizes.tolist())
     if setup.problem.model.size < LARGE:
-        return 2 * clients + 64
+        return 2 * clients + kept + 64
     try:
         alive = _alive(setup, max(64, 4 * clients))
     except Exception:  # times that depend on numbers, of which there are none, or an error that the run reports
         alive = 2 * clients
-    return alive + alive // 8 + 2
+    return alive + alive // 8 + kept + 2
 
 
 class _Counted:
@@ -144,7 +149,7 @@ def refuse_too_large(setup: Setup) -> None:
     """
     memory, left = memory_of(setup), available_bytes()
     if memory.total - memory.loaded > left:
-        largest = max(LOWER, key=lambda name: memory.parts[name])
+        largest = max(LOWER, key=lambda name: memory.parts.get(name, 0))
         raise ScenarioError(
             f"{setup.scenario.name}: expected a run that fits into the {show_bytes(left)} of memory that are left "
             f"here, found one that needs {memory}; lower {LOWER[largest]}"

@@ -147,7 +147,7 @@ def _ledger(
         ledger.plan = within_budget(setup, ledger)
         return ledger
     if noising is None:
-        of_examples = Ledger(terms, sizes, *batches, levels, pure)
+        of_examples = setup.kind.ledger(terms, sizes, *batches, levels, pure)
         of_examples.resized = setup.kind.resized
         return of_examples
     return InTimeLedger(dataclasses.replace(terms, amplification=False), sizes, *batches, levels, noising)

@@ -25,6 +25,7 @@ from simfl.papers.async_fl.sizes import PolynomialSizes
 from simfl.papers.mapa.mapa import StageRule
 from simfl.papers.without_replacement.passes import OnePassClaim, OnePassLedger
 from simfl.privacy.ledger import Ledger
+from simfl.privacy.tables import TableLedger, epsilon_of_table
 from simfl.privacy.terms import Terms
 from simfl.streams import Streams
 from simfl.tape import Tape
@@ -123,6 +124,8 @@ PASSED = {
     "random_walk_sgd": ("random_walk_sgd", {"visits": 3}),
     "deep_q_sgd": ("deep_q_sgd", {"explore_to": 1.0}),
 }
+#: Ways of algorithms that keep gradients without noise for later releases, which have an account of their own.
+KEPT = {"privsgp_vr": ("privsgp_vr", {})}
 FAULTS = ("none", "crashes", "churn", "loss")
 KINDS = {  # examples of each client, and its noise multiplier
     "one": ((20, 20, 20, 20), (4.0, 4.0, 4.0, 4.0)),
@@ -162,7 +165,7 @@ class Watching(Tape):
 
     def __init__(self, **options):
         super().__init__(Looks(), **options)
-        self.made, self._of, self._held, self.sums = [], {}, set(), []
+        self.made, self._of, self._held, self._alive, self.sums = [], {}, set(), [], []
 
     def _take(self, made, *promises):
         self.made.append(made)
@@ -192,6 +195,7 @@ class Watching(Tape):
     def hold(self, promise):
         super().hold(promise)
         self._held.add(id(promise))
+        self._alive.append(promise)  # so that no other promise has its id
 
     def with_noise(self, terms, noise_scale):
         self.sums.append((Counter(promise.client for _, promise in terms), noise_scale))
@@ -343,7 +347,7 @@ def clients_of(name, kind):
 
 
 def test_the_product_has_enough_combinations():
-    assert set(ALGORITHMS) == {kind for ways in (EXAMPLE, CLIENT, PASSED) for kind, _ in ways.values()}
+    assert set(ALGORITHMS) == {kind for ways in (EXAMPLE, CLIENT, PASSED, KEPT) for kind, _ in ways.values()}
     pairs = ((EXAMPLE, OF_EXAMPLES), (CLIENT, OF_CLIENTS), (PASSED, OF_PASSES))
     assert sum(len(ways) * len(combinations) for ways, combinations in pairs) >= 600
 
@@ -411,6 +415,24 @@ def test_every_combination_for_one_pass_is_certified_or_refused(name):
                 others = max(used[:client] + used[client + 1 :]) if ledger is shared else 0.0
                 assert spent[client] >= gaussian(2.0 * math.sqrt(used[client] + others)) * (1 - 1e-6)
             assert max(spent) <= ledger.epsilon_of_passes(ledger.most) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("fault", "kind"), OF_PASSES)
+@pytest.mark.parametrize("name", KEPT)
+def test_what_is_kept_without_noise_is_certified_by_an_account_of_it_alone(name, fault, kind):
+    sizes, levels = KINDS[kind]
+    for made in (TableLedger, Ledger):
+        terms = Terms("gaussian", DELTA, 1.0, "replace_one")
+        ledger = made(terms, np.array(sizes), BATCH, "shuffle", levels)
+        tape, account = run(KEPT[name], ledger, training_of(sizes, levels, "shuffle"), fault)
+        if made is Ledger:
+            assert "keeps the result of a gradient until later" in account.refusal
+            continue
+        noises = Counter(one.noise for one in tape.made if one.seen)
+        assert max(noises.values()) == 1, "each noise is seen once"
+        for client, (n, level, spent) in enumerate(zip(sizes, levels, ledger.final_epsilon(account), strict=True)):
+            count = len(noisy_releases(tape, client))
+            assert spent == epsilon_of_table(DELTA, -(-n // BATCH), count, 2.0 / level)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
