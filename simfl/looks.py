@@ -42,6 +42,7 @@ _LOOKS: dict[str, tuple[str, ...]] = {
     "async_local_sgd": ("async local SGD", "#6060F0"),
     "halos": ("HALoS", "#619B91"),
     "noloco": ("NoLoCo", "#B06000", "rounds"),
+    "gasloc": ("GASLoC", "#00A0A0", "rounds"),
     "streaming_diloco": ("Streaming DiLoCo", "#1E0287"),
     "decoupled_diloco": ("Decoupled DiLoCo", "#4A1252"),
     "fedbuff": ("FedBuff", "#E78AC3", "server steps"),

@@ -35,6 +35,7 @@ import simpy
 from simfl.algorithms.disclosure import merged
 from simfl.algorithms.neighbor_rounds import NeighborRounds
 from simfl.tape import Model
+from simfl.tape.recording import Round
 from simfl.world.availability import Outcome
 from simfl.world.engine import Process
 
@@ -64,7 +65,7 @@ class NoLoCo(NeighborRounds):
         #: delta of each client.
         self.velocity = [Model((), ())] * self.num_clients
         self._drawn: dict[int, dict[int, list[int]]] = {}
-        self._inbox: list[dict[tuple[int, int], tuple[Model, Model]]] = [{} for _ in range(self.num_clients)]
+        self._inbox: list[dict[tuple[int, int], tuple[Model, ...]]] = [{} for _ in range(self.num_clients)]
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """Yield all pairs of clients."""
@@ -97,7 +98,7 @@ class NoLoCo(NeighborRounds):
                 self.leave(me)
                 return
             size, step_size = change.all_examples, change.step[0]
-            mine = self.model[me], self.tape.combine((1.0, self.descent.trained(change)))
+            mine = self._message(me, self.descent.trained(change))
             del change
             self._show(me, round_num, mine)
             if not (yield from self.wait_for(me, round_num)):
@@ -107,31 +108,39 @@ class NoLoCo(NeighborRounds):
             self._client_round[me] = round_num + 1
             self.updated(me, 0, size, step_size, round_num=round_num)
 
-    def _show(self, me: int, round_num: int, mine: tuple[Model, Model]) -> None:
-        """Send the model and its change to the others of the group."""
+    def _message(self, me: int, change: Model | Round) -> tuple[Model, ...]:
+        """Return the model and its change."""
+        return self.model[me], self.tape.combine((1.0, change))
+
+    def _show(self, me: int, round_num: int, mine: tuple[Model, ...]) -> None:
+        """Send a message to the others of the group."""
         for other in self.others(me, round_num):
             if self.takes_part(other, round_num):
                 self.world.network.send(
                     me,
                     other,
-                    2 * self.training.model_bytes,
+                    len(mine) * self.training.model_bytes,
                     lambda other=other: self._receive(other, me, round_num, mine),  # type: ignore[misc]
                     content=mine[0],
                     beside=mine[1:],
                 )
 
-    def _receive(self, me: int, source: int, round_num: int, sent: tuple[Model, Model]) -> None:
+    def _receive(self, me: int, source: int, round_num: int, sent: tuple[Model, ...]) -> None:
         if round_num >= self._client_round[me]:  # a message of a client that left may arrive too late
             self._inbox[me][round_num, source] = sent
             self.wake(me)
 
-    def _step(self, me: int, round_num: int, mine: tuple[Model, Model]) -> None:
-        """Take the outer step with what came from the group."""
+    def _heard(self, me: int, round_num: int, mine: tuple[Model, ...]) -> list[tuple[Model, ...]]:
+        """Return the client's own message, and those that came from the group."""
         heard = [self._inbox[me].pop((round_num, j), None) for j in self.others(me, round_num)]
-        group = [mine, *(one for one in heard if one is not None)]
+        return [mine, *(one for one in heard if one is not None)]
+
+    def _step(self, me: int, round_num: int, mine: tuple[Model, ...]) -> None:
+        """Take the outer step with what came from the group."""
+        group = self._heard(me, round_num, mine)
         share, combine = 1.0 / len(group), self.tape.combine
-        pull = combine((-self.consensus, mine[0]), *((self.consensus * share, model) for model, _ in group))
-        along = combine(*((self.outer_step * share, change) for _, change in group))
+        pull = combine((-self.consensus, mine[0]), *((self.consensus * share, model) for model, *_ in group))
+        along = combine(*((self.outer_step * share, change) for *_, change in group))
         merged(self.world.network, me, combine((1.0, pull), (1.0, along)))
         self.velocity[me] = self.tape.settle(combine((self.momentum, self.velocity[me]), (1.0, along), (1.0, pull)))
         self.model[me] = self.tape.settle(combine((1.0, mine[0]), (1.0, self.velocity[me])))

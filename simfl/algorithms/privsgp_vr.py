@@ -64,12 +64,14 @@ class PrivSgpVr(SGP):
 
     def _step(self, me: int, gradient: Gradient, step_size: float) -> Model:
         """Return x after a step along v, and replace the row of the table."""
-        n, size, table, combine = int(self.training.sizes[me]), self.batches.sizes[me], self._table[me], self.tape.combine
+        n, size, table = int(self.training.sizes[me]), self.batches.sizes[me], self._table[me]
+        combine = self.tape.combine
         mean, old, model = -(-n // size) / n, table.get(self._drawn[me], Model((), ())), gradient.model
         clean = gradient.twin()
         clean.noise_scale = 0.0
         self.tape.hold(clean)  # only an account of a table can certify what is kept without noise
         new = combine((1.0, clean))
+        terms: list[tuple[float, Model | Gradient]]
         terms = [(mean, gradient), (-mean, old), (1.0 / n, self._sum[me]), (self.training.l2, model)]
         stepped = self.descent.along(me, self.model[me], terms if self.training.l2 else terms[:-1], step_size)
         self._sum[me] = self.tape.settle(combine((1.0, self._sum[me]), (1.0, new), (-1.0, old)))

@@ -5,11 +5,11 @@ A client has M fixed mini-batches. Release t takes one of them, m_t, uniformly, 
     v_t = S_t - T_(m_t) + (1 / M) sum_m T_m + z C xi_t,   then T_(m_t) <- S_t.
 
 S_t is a sum of clipped gradients, and T_m is the last S of mini-batch m, 0 before the first. Let an example of
-mini-batch j be replaced, which moves S by at most 2C. Given the draws m_1, m_2, ... and all earlier releases, v_t moves by
+mini-batch j be replaced, which moves S by at most 2C. Given the draws m_1, m_2, ... and all earlier releases, v_t moves
 
-    at most 2C            the first time that j is drawn, for T_j is 0,
-    at most 2C (2 - 1/M)  at each further time: S and T_j may move in opposite directions,
-    at most 2C / M        in every other release after the first time: the table still has j.
+    by at most 2C            the first time that j is drawn, for T_j is 0,
+    by at most 2C (2 - 1/M)  at each further time: S and T_j may move in opposite directions,
+    by at most 2C / M        in every other release after the first time: the table still has j.
 
 The draws do not depend on data. An adversary that knows them sees a Gaussian mechanism: with j drawn N times in K
 releases, mu(N)^2 = (2/z)^2 (1 + (N - 1) (2 - 1/M)^2 + (K - N) / M^2), and mu(0) = 0. One that does not know them sees
@@ -17,8 +17,8 @@ less. So
 
     delta(eps) <= sum_N Binomial(N; K, 1/M) delta of a Gaussian mechanism with mu(N) at eps.
 
-This certifies no amplification by sampling within a release: v_t depends on earlier secret draws by the table, so that no
-release can be considered alone. Only replacing an example is certified, for a mini-batch has a fixed size.
+This certifies no amplification by sampling within a release: v_t depends on earlier secret draws by the table, so that
+no release can be considered alone. Only replacing an example is certified, for a mini-batch has a fixed size.
 """
 
 from __future__ import annotations
@@ -152,5 +152,6 @@ class TableLedger(Ledger):
 
     def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
         """Return the number of releases within each client's budget, at most `most`."""
-        clients, most = zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True), min(most, MOST_RELEASES)
+        most = min(most, MOST_RELEASES)
+        clients = zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True)
         return [releases_within(functools.partial(self._spent, *kind), budget, most) for *kind, budget in clients]

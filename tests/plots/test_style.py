@@ -36,6 +36,7 @@ FAMILIES = (
     ("scaffold", "feddyn", "fednova", "ditto", "apfl", "pfedme"),
     ("ringleader", "mindflayer", "ca2fl", "ace", "fadas"),
     ("diloco", "async_local_sgd", "halos", "decoupled_diloco", "streaming_diloco", "noloco"),
+    ("diloco", "async_local_sgd", "halos", "noloco", "gasloc", "a2cid2"),
     ("fedat", "favas", "area"),
     ("centralized_sgd", "async_sgd", "audp", "mapa", "ringmaster", "rennala", "m_sync_sgd"),
 )

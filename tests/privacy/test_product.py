@@ -105,6 +105,10 @@ CLIENT = {
         "noloco",
         {"group": 2, "outer_step": 0.7, "momentum": 0.5, "consensus": 0.7, "steps": (1, 2, 3, 2)},
     ),
+    "gasloc": (
+        "gasloc",
+        {"group": 2, "outer_step": 1.0, "momentum": 0.5, "consensus": 1.0, "steps": (1, 2, 3, 2)},
+    ),
     "halos": ("halos", {"accumulate": 3, "steps": (1, 2, 3, 2)}),
     "fedasync": ("fedasync", {}),
     "fedbuff": ("fedbuff", {"buffer_size": 3}),
