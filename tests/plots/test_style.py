@@ -28,15 +28,14 @@ VISION = {
 }
 #: Algorithms that are often drawn into one figure.
 FAMILIES = (
-    ("adpsgd", "sync_sgd", "decentralized_sgd", "corrected_gossip", "k_gt", "asy_sonata", "gossip_learning", "sgp"),
-    ("adpsgd", "sync_sgd", "sgp", "privsgp_vr"),
+    ("adpsgd", "sync_sgd", "decentralized_sgd", "corrected_gossip", "k_gt", "asy_sonata", "gossip_learning", "sgp",
+     "privsgp_vr"),
     ("a2cid2", "epidemic", "divshare", "matcha", "teleportation", "swift", "adsgd", "plexus"),
     ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd", "multi_walk"),
     ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl"),
     ("scaffold", "feddyn", "fednova", "ditto", "apfl", "pfedme"),
     ("ringleader", "mindflayer", "ca2fl", "ace", "fadas"),
-    ("diloco", "async_local_sgd", "halos", "decoupled_diloco", "streaming_diloco", "noloco"),
-    ("diloco", "async_local_sgd", "halos", "noloco", "gasloc", "a2cid2"),
+    ("diloco", "async_local_sgd", "halos", "decoupled_diloco", "streaming_diloco", "noloco", "gasloc"),
     ("fedat", "favas", "area"),
     ("centralized_sgd", "async_sgd", "audp", "mapa", "ringmaster", "rennala", "m_sync_sgd"),
 )
