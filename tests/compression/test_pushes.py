@@ -17,7 +17,7 @@ from simfl.world.links import LinkModel
 from tests.compression.helpers import compressed
 from tests.compression.test_runs import PRIVATE
 from tests.compression.test_schemes import COMPRESSORS, EXAMPLES, SEED, D, Data, key_of
-from tests.helpers import NumpyExecutor, exponential, lognormal, make_training, make_world, run_algorithm
+from tests.helpers import NumpyExecutor, constant, exponential, lognormal, make_training, make_world, run_algorithm
 from tests.test_reproducibility import unchanged
 
 K, STEP = 6, 0.1
@@ -175,6 +175,58 @@ def test_pushes_of_sgp_are_those_of_the_equation(graph, scheme, kind):
     expected = pushed(graph, world, sender, gamma, data, rounds)
     np.testing.assert_allclose(tape.values(algorithm.models()), expected, rtol=1e-5, atol=1e-5)
     assert np.abs(expected - algorithm.training.initial).max() > 0.1
+
+
+@pytest.mark.parametrize("scheme", ["choco", "deep_squeeze"])
+def test_private_pushes_are_those_of_a_loop_with_times(scheme):
+    """The parts of DP-CSGP: clipped gradients with noise, estimates or an error memory, and push-sum."""
+    rounds, gamma, std, norm, latency_s, bandwidth = 14, 0.4, 0.05, 0.8, 0.004, 2e4
+    speeds, data, compressor = [1.0, 1.4, 2.1, 0.5, 3.2, 0.7], Data(K), TopK(0.25)
+    links = LinkModel(latency=constant(latency_s), bandwidth=bandwidth)
+
+    def clipped(params, client, draw, *rest):
+        gradient = data.gradient(params, client, draw, *rest)
+        return gradient * min(1.0, norm / np.linalg.norm(gradient))
+
+    def noise(client, draw):
+        return np.random.default_rng((client, draw)).standard_normal(D)
+
+    initial = np.random.default_rng(2).standard_normal(D).astype(np.float32)
+    training = dataclasses.replace(
+        make_training([EXAMPLES] * K, d=D, batch_size=1, step_size=STEP, initial=initial, noise_std=std),
+        compression=CompressionPlan(compressor, scheme, gamma, D),
+    )
+    sender, x, w = Sender(scheme, compressor, initial), np.tile(initial, (K, 1)).astype(np.float64), np.ones(K)
+    free, expected, models = np.zeros(K), {}, []
+    for r in range(rounds):
+        done = free + 1e-3 * np.array(speeds)
+        x = x - STEP * np.array([clipped(x[k] / w[k], k, r) + std * noise(k, r) for k in range(K)])
+        targets = [(k + [1, 2, 4][r % 3]) % K for k in range(K)]
+        shown = np.array([sender.show((k, targets[k]), x[k]) for k in range(K)])
+        moved, given = gamma / 2 * shown, gamma / 2 * w
+        x, w = x - moved, w - given
+        free = done.copy()
+        for k, target in enumerate(targets):
+            x[target], w[target] = x[target] + moved[k], w[target] + given[k]
+            free[target] = max(done[target], done[k] + latency_s + training.compression.bytes / bandwidth)
+        expected |= {(r, k): done[k] for k in range(K)}
+        models.append(x / w[:, None])
+    tape, seen = Tape(NumpyExecutor(D, clipped, noise, seed=SEED), window=50), {}
+
+    def prepare(algorithm):
+        gradient = algorithm._gradient_at
+        algorithm._gradient_at = lambda me: (
+            seen.setdefault((algorithm._client_round[me], me), algorithm.debiased(me)), gradient(me)
+        )[1]  # fmt: skip
+
+    world = make_world(K, speeds=speeds, links=links)
+    _, rows = run_algorithm("sgp", world, tape, training, updates=K * rounds - 8, prepare=prepare)
+    assert len(rows) > 60
+    for row in rows:
+        assert row[0] == pytest.approx(expected[row[3], row[1]], abs=1e-12)
+    for (r, k), model in seen.items():
+        if r:
+            np.testing.assert_allclose(tape.values([model])[0], models[r - 1][k], atol=1e-6)
 
 
 @pytest.mark.slow
