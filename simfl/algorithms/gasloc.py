@@ -1,4 +1,4 @@
-"""GASLoC: gossip as an outer optimizer; pairs average, with a momentum of their own.
+"""GASLoC: gossip as an outer optimizer; pairs average with momentum.
 
 Cagnasso, Belilovsky, Oyallon 2026, "Unifying local communications and local updates for LLM pretraining",
 https://arxiv.org/abs/2606.11081. The abstract could be read, and the equation in a catalogue of optimizers,

@@ -43,14 +43,14 @@ SLACK = 1e-13
 
 
 def cost_of(rows: int, releases: int, times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sum of squared changes, in clipping norms, of an example drawn `times`."""
+    """Return the squared changes, in clipping norms, of an example drawn `times`."""
     again = (times - 1.0) * (2.0 - 1.0 / rows) ** 2
     return np.where(times > 0.0, 1.0 + again + (releases - times) / rows**2, 0.0)
 
 
 @functools.lru_cache(maxsize=4096)
 def _chances(rows: int, releases: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the costs of numbers of draws, and their probabilities, which leave out little."""
+    """Return the costs of numbers of draws, and their probabilities."""
     draws = scipy.stats.binom(releases, 1.0 / rows)
     least, most = int(draws.ppf(SLACK / 10.0)), min(releases, int(draws.isf(SLACK / 10.0)) + 1)
     times = np.arange(least, most + 1.0)
@@ -95,7 +95,7 @@ class TableTally(Tally):
 
 
 class TableLedger(Ledger):
-    """Accounts for releases with a table of earlier gradients; the arguments are those of `Ledger`."""
+    """Accounts for releases with a table; the arguments are those of `Ledger`."""
 
     counted_by = TableTally
     closed_form = True
@@ -132,7 +132,7 @@ class TableLedger(Ledger):
         return min((level for _, level in self._kinds_of(client, releases)), default=self.levels[client])
 
     def compositions(self, releases: Releases, view: View | None = None) -> list[Composition]:
-        """Return Gaussian releases that cost more: as if one mini-batch were drawn each time."""
+        """Return releases that cost more: as if one mini-batch were drawn each time."""
         compositions: list[Composition] = []
         for client, n in enumerate(self.sizes.tolist()):
             made, level = releases.total(client), self._least(client, releases)

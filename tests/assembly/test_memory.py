@@ -63,6 +63,15 @@ def test_rows_of_a_run_whose_times_depend_on_numbers_are_two_for_each_client(mon
     assert memory.rows_of(prepare(SMALL)) == 8 + 1 + 2
 
 
+def test_rows_of_tables_are_counted():
+    setup = prepare({**SMALL, "algorithm": {"kind": "privsgp_vr", "batch_size": 10}})
+    rows = sum(math.ceil(n / 10) + 1 for n in setup.sizes.tolist())
+    parts = memory.memory_of(setup).parts
+    assert parts["tables"] == 4 * 650 * rows
+    assert parts["models"] == 4 * 650 * (2 * 4 + 64 + 1)
+    assert memory.rows_of(setup) == 2 * 4 + 64 + rows
+
+
 def test_layers_and_activations_count():
     mlp, cnn = (memory.memory_of(prepare({**SMALL, "model": model})) for model in ("mlp", "cnn"))
     assert cnn.parts["programs"] > mlp.parts["programs"]
@@ -71,7 +80,14 @@ def test_layers_and_activations_count():
 
 @pytest.mark.parametrize(
     ("changes", "lower"),
-    [({}, "lower the number of the model's layers"), (LARGE, "lower algorithm.batch_size, or take a smaller model")],
+    [
+        ({}, "lower the number of the model's layers"),
+        (LARGE, "lower algorithm.batch_size, or take a smaller model"),
+        (
+            {"algorithm": {"kind": "privsgp_vr", "batch_size": 1}, "model": {"kind": "mlp", "hidden": [1000]}},
+            "lower the number of examples (data), raise algorithm.batch_size, or take a smaller model",
+        ),
+    ],
 )
 def test_a_run_that_does_not_fit_is_refused_in_one_line_before_it_has_a_folder(tmp_path, monkeypatch, changes, lower):
     monkeypatch.setattr(memory, "available_bytes", lambda: 5e7)
