@@ -358,7 +358,7 @@ def test_batch_sizes_and_devices_do_not_depend_on_the_algorithm(kind, options):
         assert shared > 20
         assert durations[k][:shared] == expected[k][:shared]
         for found, of_adpsgd in ((drawn[k], expected_drawn[k]), (sizes[k], expected_sizes[k])):
-            shared = 0 if kind in LOCAL else min(len(found), len(of_adpsgd))
+            shared = 0 if kind in LOCAL or kind == "privsgp_vr" else min(len(found), len(of_adpsgd))
             assert found[:shared] == of_adpsgd[:shared]
             if issubclass(ALGORITHMS[kind], LateGradients):
                 break  # it applies some of its gradients only
