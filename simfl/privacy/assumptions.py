@@ -5,6 +5,7 @@ from __future__ import annotations
 from simfl.privacy.cohorts import CohortLedger
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
+from simfl.privacy.tables import TableLedger
 from simfl.privacy.terms import OF_HOLDERS
 
 _UNITS = {
@@ -76,6 +77,8 @@ def _draws(ledger: Ledger, releases: Releases) -> str:
         return "none is assumed to be secret: the adversary may know who is in which sum"
     if terms.unit != "example":
         return "none is assumed to be secret: all data of a client are in each of its releases"
+    if isinstance(ledger, TableLedger):
+        return "each client draws its mini-batches uniformly, whatever the data; the adversary may know the draws"
     if ledger.by_passes or not terms.amplification or ledger.sampling == "shuffle":
         return "none is assumed to be secret: the adversary may know the order of examples"
     return f"each client draws its mini-batches ({ledger.sampling}), and the adversary does not know them"

@@ -108,7 +108,9 @@ class TableLedger(Ledger):
     def _reason(self) -> str | None:
         if self.pure or self.terms.unit != "example":
             return "releases with a table of gradients have an account for mechanism: gaussian only"
-        return super()._reason()
+        if self.terms.neighbors != "replace_one":
+            return "releases with a table of gradients have an epsilon under neighbors: replace_one only; use it"
+        return None
 
     def _sampled(self, sizes: set[int]) -> str:
         return (

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from simfl.privacy.assumptions import assumptions
 from simfl.privacy.gaussian import gaussian_delta
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
@@ -89,6 +90,7 @@ def test_a_ledger_has_an_epsilon_for_examples_that_are_replaced():
     releases.add(0, 4, 2.0)  # a release with less noise: all count like it
     assert made.epsilon(releases)[0] == epsilon_of_table(1e-5, 8, 31, 1.0)
     assert "earlier gradients counted in every later one" in made.statement
+    assert "whatever the data; the adversary may know the draws" in assumptions(made, releases)["draws"]
     (((release, count),), nothing) = made.compositions(Releases([30, 0]))
     assert (release.noise_multiplier, release.sampling_rate, nothing) == (4.0, 1.0, ())
     assert count == math.ceil(1 + 29 * (2 - 1 / 8) ** 2)
