@@ -283,7 +283,7 @@ def _problem(setup: Setup) -> LearningProblem:
     dataset, partition, protection = setup.dataset, setup.partition, setup.protection
     streams, learning = setup.streams, setup.learning
     correlation, sampling = protection.correlation, setup.kind.sampling
-    stays = setup.kind.keeps_order or isinstance(correlation, InTime)
+    stays = setup.kind.keeps_table or isinstance(correlation, InTime)
     drawing: Drawing = "same_order" if sampling == "shuffle" and stays else sampling
     further = _further_measures(setup.scenario)
     known = not {*OF_KNOWN_OPTIMA}.isdisjoint(further)

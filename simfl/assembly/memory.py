@@ -80,7 +80,7 @@ def memory_of(setup: Setup) -> Memory:
         begun = begun_at_once(idle_cores()) if worth_a_core(problem) else 0
     optimizers = sum(plan is not None for plan in (training.optimizer, training.server_optimizer))
     libraries = LIBRARIES + OF_PRIVACY * (setup.ledger is not None)
-    kept = setup.kind.table_rows(setup.sizes.tolist())
+    kept = _table_rows(setup)
     tables = {"tables": 4 * problem.model.size * kept} if kept else {}
     return Memory(
         {
@@ -100,7 +100,7 @@ def rows_of(setup: Setup) -> int:
 
     If a row is large, they are those that the algorithm has alive in its first updates, and an eighth more.
     """
-    clients, kept = setup.scenario.clients.count, setup.kind.table_rows(setup.sizes.tolist())
+    clients, kept = setup.scenario.clients.count, _table_rows(setup)
     if setup.problem.model.size < LARGE:
         return 2 * clients + kept + 64
     try:
@@ -108,6 +108,12 @@ def rows_of(setup: Setup) -> int:
     except Exception:  # times that depend on numbers, of which there are none, or an error that the run reports
         alive = 2 * clients
     return alive + alive // 8 + kept + 2
+
+
+def _table_rows(setup: Setup) -> int:
+    """Return how many vectors clients keep beside their models."""
+    sizes = setup.sizes.tolist() if setup.kind.keeps_table else []
+    return sum(-(-n // size) + 1 for n, size in zip(sizes, setup.kind.batch_sizes(sizes), strict=True))
 
 
 class _Counted:

@@ -223,8 +223,8 @@ class Kind(Generic[C]):
     usual_sampling: ClassVar[Sampling] = "shuffle"
     #: The account of releases of single mini-batches.
     ledger: ClassVar[type[Ledger]] = Ledger
-    #: Whether shuffled data has the same order in every pass.
-    keeps_order: ClassVar[bool] = False
+    #: Whether each client's mini-batches stay the same, and it keeps a vector for each of them, and their sum.
+    keeps_table: ClassVar[bool] = False
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -274,10 +274,6 @@ class Kind(Generic[C]):
     def batch_sizes(self, sizes: Sequence[int]) -> list[int]:
         """Return the examples of each client's mini-batch, on average, [K]."""
         return [min(self.config.batch_size, n) for n in sizes]
-
-    def table_rows(self, sizes: Sequence[int]) -> int:
-        """Return how many vectors clients keep beside their models."""
-        return 0
 
     def planned_total(self, sizes: Sequence[int]) -> float:
         """Return the updates of all clients at which the run stops; inf if it does not."""

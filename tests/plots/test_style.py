@@ -28,8 +28,17 @@ VISION = {
 }
 #: Algorithms that are often drawn into one figure.
 FAMILIES = (
-    ("adpsgd", "sync_sgd", "decentralized_sgd", "corrected_gossip", "k_gt", "asy_sonata", "gossip_learning", "sgp",
-     "privsgp_vr"),
+    (
+        "adpsgd",
+        "sync_sgd",
+        "decentralized_sgd",
+        "corrected_gossip",
+        "k_gt",
+        "asy_sonata",
+        "gossip_learning",
+        "sgp",
+        "privsgp_vr",
+    ),
     ("a2cid2", "epidemic", "divshare", "matcha", "teleportation", "swift", "adsgd", "plexus"),
     ("without_replacement_sgd", "deep_q_sgd", "random_walk_sgd", "multi_walk"),
     ("fedavg", "fedprox", "fedbuff", "fedasync", "async_fl"),

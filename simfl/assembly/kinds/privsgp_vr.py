@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from simfl.assembly.kinds.base import Kind
 from simfl.privacy.tables import TableLedger
 from simfl.scenario.algorithms.privsgp_vr import PrivSgpVr
@@ -15,7 +13,7 @@ class PrivSgpVrKind(Kind[PrivSgpVr]):
 
     sections = (PrivSgpVr,)
     ledger = TableLedger
-    keeps_order = True
+    keeps_table = True
 
     @property
     def sampling(self) -> Sampling:
@@ -26,7 +24,3 @@ class PrivSgpVrKind(Kind[PrivSgpVr]):
     def released_whole(self) -> bool:
         """A release has the table, too."""
         return False
-
-    def table_rows(self, sizes: Sequence[int]) -> int:
-        """Return the rows of all tables and their sums."""
-        return sum(-(-n // size) + 1 for n, size in zip(sizes, self.batch_sizes(sizes), strict=True))
