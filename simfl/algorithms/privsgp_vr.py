@@ -37,7 +37,7 @@ class PrivSgpVr(SGP):
     summary: ClassVar[str] = "PrivSGP-VR: SGP with a table of each client's gradients, which takes out their variance"
     family: ClassVar[str] = "gossip"
     who_waits: ClassVar[str] = "each client waits for the shares that its in-neighbors sent `overlap` rounds ago"
-    what_travels: ClassVar[str] = "shares of models with their weights, along directed edges"
+    what_travels: ClassVar[str] = "parts of models with their weights, along directed edges"
     what_is_private: ClassVar[str] = "an example (`gaussian`, `replace_one`)"
     combines_per_gradient: ClassVar[float] = 3.0
 

@@ -17,6 +17,6 @@ class GASLoC(NoLoCo):
     kind: Literal["gasloc"] = variant("gasloc")  # type: ignore[assignment]
     outer_step: Arithmetic[Positive] = option(1.0, "eta, factor of a client's change")
     momentum: Arithmetic[Decay] = option(
-        0.5, "gamma, the share of the last change of a model that it makes again; above 0.7, pairs may drift apart"
+        0.5, "gamma, the part of the last change of a model that it makes again; above 0.7, pairs may drift apart"
     )
     consensus: Arithmetic[NonNegative] = option(1.0, "alpha, the pull towards the group's mean; 1: the mean itself")
