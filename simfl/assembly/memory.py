@@ -29,6 +29,8 @@ PROGRAMS, OF_EQUATION, OF_OPTIMIZER = 150 << 20, 1.05 * 2**20, 65 << 20
 OF_LINEAR = 31
 #: Rows beside the bank while models are averaged, 16 at a time (`simfl.tape.executor.CHUNK_MODELS`) of 4 rows each.
 OF_MEAN = 16 * (1 + 4)
+#: Events after which a world in which little is updated is no longer played, to count rows.
+MOST_EVENTS = 10**5
 #: What to lower, by the part that is the largest of those that a scenario decides.
 LOWER = {
     "data": "the number of examples (data)",
@@ -142,7 +144,7 @@ def _alive(setup: Setup, updates: int) -> int:
 
     algorithm.marks.call, algorithm.marks.next = end, updates
     algorithm.start()
-    world.clock.run()
+    world.clock.run(setup.scenario.stop.time, MOST_EVENTS)
     tape.flush()
     return int(counted.bank.capacity)
 
