@@ -45,6 +45,7 @@ ENTRIES = (
     _entry("fedavg", ROUNDS, _LOCAL),
     _entry("diloco", ROUNDS, _LOCAL, ADAM),
     _entry("diloco", ROUNDS, f"{_LOCAL}, server_optimizer: sgd, server_step: 1", ADAM, name=NAMES["diloco"] + PLAIN),
+    _entry("noloco", ROUNDS, _LOCAL, ADAM),
     _entry("mindflayer", ROUNDS, "trial_factor: 1.5"),
     _entry("decentralized_sgd", GOSSIP),
     _entry("sgp", GOSSIP),
@@ -71,8 +72,10 @@ ENTRIES = (
     _entry("adpsgd", GOSSIP),
     _entry("a2cid2", GOSSIP),
     _entry("swift", GOSSIP),
+    _entry("adsgd", GOSSIP),
     _entry("divshare", GOSSIP, "fragments: 4, peers: 2"),
     _entry("gossip_learning", GOSSIP),
+    _entry("multi_walk", GOSSIP),
 )  # fmt: skip
 """In the order of tables of settings: those that wait in rounds first."""
 BY_NAME = {entry.name: entry for entry in ENTRIES}
