@@ -20,7 +20,7 @@ from simfl.plots.style import NAMES
 from simfl.reproduction.evidence import Part, Reading, above, log_ratio, show, show_ratio
 from simfl.reproduction.papers import Number, Paper, PaperClaim, Runs
 
-TABLE, RANKS = f"Time to an accuracy of {TARGET:.0%}", "Ranks by this time"
+TABLE = f"Time to an accuracy of {TARGET:.0%}"
 UNITS = {"time_s": "s", "epochs": "passes", "rounds": "rounds"}
 DIVISORS = {"bytes_sent": 1e6}
 
@@ -38,14 +38,8 @@ def _mean_rank(by_world: Sequence[dict[str, float]], name: str) -> float:
 
 
 def time_numbers(runs: Runs) -> Iterator[Number]:
-    """Yield the time to the target accuracy in every world, with ranks."""
+    """Yield the time to the target accuracy in every world."""
     yield from _costs(runs, TABLE, "time_s", "s")
-    by_world = [ranks(runs, world) for world in WORLDS]
-    for name in rows(runs):
-        for world, ranked in zip(WORLDS, by_world, strict=True):
-            if name in ranked:
-                yield Number(RANKS, _row(name), world, (ranked[name],), digits=0)
-        yield Number(RANKS, _row(name), "mean", (_mean_rank(by_world, name),), digits=1)
 
 
 def other_numbers(runs: Runs) -> Iterator[Number]:
@@ -177,7 +171,7 @@ PAPER = Paper(
     experiments=tuning.experiments,
     later=later,
     numbers=(time_numbers, other_numbers),
-    shown=(TABLE, RANKS),
+    shown=(TABLE,),
     claims=CLAIMS,
     figures={
         "times": ("time to the target accuracy of every algorithm in four worlds", draw_times),
