@@ -139,8 +139,8 @@ CLAIMS = (
                pairs_of(WAITING, ("tails",))),
     PaperClaim("Wait-free gossip with the newest models (SWIFT) is ahead of AD-PSGD (Bornstein et al. 2023).",
                pairs_of([of("swift", "adpsgd")], WORLDS)),
-    PaperClaim("Wait-free gossip that averages before its step (ADSGD) needs less time than SWIFT and AD-PSGD (Zhou and "
-               "Pu 2025).", pairs_of([of("adsgd", "swift"), of("adsgd", "adpsgd")], WORLDS)),
+    PaperClaim("Wait-free gossip that averages before its step (ADSGD) needs less time than SWIFT and AD-PSGD (Zhou "
+               "and Pu 2025).", pairs_of([of("adsgd", "swift"), of("adsgd", "adpsgd")], WORLDS)),
     PaperClaim("Four models that walk (Multi-Walk) need less data than AD-PSGD on a ring (Gholami and Seferoglu 2025).",
                pairs_of([of("multi_walk", "adpsgd")], WORLDS, "epochs")),
     PaperClaim("Pairs in place of a server (NoLoCo) need less time than DiLoCo (Kolehmainen et al. 2025).",
