@@ -93,36 +93,36 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1399,
+    "": 1424,
     "accounts": 3917,
-    "algorithms": 10914,
-    "assembly": 4636,
+    "algorithms": 11077,
+    "assembly": 4741,
     "attacks": 4767,
-    "bench": 1521,
+    "bench": 1754,
     "cli": 1164,
-    "comparison": 1364,
+    "comparison": 1376,
     "compression": 790,
     "data": 3750,
     "downloads": 513,
     "frameworks": 896,
-    "live": 2550,
-    "models": 3091,
-    "papers": 16134,
-    "plots": 1310,
-    "privacy": 4739,
+    "live": 2552,
+    "models": 3224,
+    "papers": 16139,
+    "plots": 1315,
+    "privacy": 4901,
     "records": 2152,
     "reports": 2221,
-    "reproduction": 1407,
+    "reproduction": 1443,
     "robust": 946,
-    "runs": 1966,
+    "runs": 1983,
     "selection": 461,
-    "scenario": 8779,
-    "studies": 2813,
-    "tape": 5627,
+    "scenario": 8808,
+    "studies": 2816,
+    "tape": 5959,
     "trained": 245,
     "world": 5387,
 }
-MOST_LINES = {"core": 55801, "all": 95459, "tests": 66311}
+MOST_LINES = {"core": 56767, "all": 96721, "tests": 67545}
 
 
 @dataclass(frozen=True)
