@@ -47,3 +47,16 @@ def test_totals_come_back_with_the_same_bits_and_errors_are_raised(count):
     with pytest.raises(TypeError):
         cores.begin(program, data, [], [row])()
     cores.close()
+
+
+def test_a_version_of_jax_without_further_cpus_computes_on_one_core(monkeypatch):
+    def changed(number):
+        if number:
+            raise AttributeError("make_cpu_client")
+        return jax.devices("cpu")[0]
+
+    monkeypatch.setattr("simfl.tape.cores._core", changed)
+    cores = Cores(4)
+    assert cores.count == 1
+    assert cores.begin(lambda steps, data: data, 7, [], [])() == 7
+    cores.close()
