@@ -79,7 +79,9 @@ def memory_of(setup: Setup) -> Memory:
         from simfl.tape.equations import equations_of, worth_a_core
 
         equations, results = equations_of(problem)
-        begun = begun_at_once(idle_cores()) if worth_a_core(problem) else 0
+        forced = setup.scenario.execution.devices
+        cores = min(idle_cores() if forced == "auto" else forced, setup.scenario.clients.count)
+        begun = begun_at_once(cores) if worth_a_core(problem) else 0
     optimizers = sum(plan is not None for plan in (training.optimizer, training.server_optimizer))
     libraries = LIBRARIES + OF_PRIVACY * (setup.ledger is not None)
     kept = _table_rows(setup)
