@@ -525,8 +525,8 @@ class Network:
         places: dict[tuple[int, int], list[int]] = {}
         for place, column in enumerate(columns):
             one = self.knowledge.batches[column]
-            first = one.begin[0] * ledger.nominal(int(ledger.sizes[one.client])) + one.begin[1]
             n = int(ledger.sizes[self.owners[column]])
+            first = one.begin[0] * ledger.nominal(n) + one.begin[1]
             for number in range(first // n, (first + max(one.examples, 1) - 1) // n + 1):
                 places.setdefault((one.client, number), []).append(place)
         return [np.array(some) for _, some in sorted(places.items())]
