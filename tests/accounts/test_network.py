@@ -196,6 +196,21 @@ def test_passes_name_the_batches_that_may_hold_an_example():
         assert len(passes) > 2
 
 
+def test_every_task_passes_over_the_examples_of_its_node():
+    """Ten tasks of six clients are numbered as sixty; each takes one gradient of an example in each pass."""
+    privacy = {"mechanism": "one_pass_gaussian", "epsilon": 4.0}
+    content = scenario("random_walk_sgd", options={"visits": 2}, stop={"epochs": 2}, model={"kind": "one_vs_all"})
+    account = Network({**content, "privacy": privacy})
+    for client in (0, 5):
+        own = np.flatnonzero(account.owners == client)
+        tasks = [[account.knowledge.batches[own[place]].client for place in places] for places in account.passes(own)]
+        assert all(len(set(one)) == 1 for one in tasks)
+        held = [one[0] for one in tasks]
+        assert sorted(set(held)) == list(range(10 * client, 10 * client + 10))
+        assert max(held.count(task) for task in held) == 2
+    assert account.setup.tasks == 10
+
+
 def test_knowledge_grows_with_time():
     report = network(scenario(), observers=[0], times=4)
     table = report.pairs.pivot(index="client", columns="time_s", values="pairwise_mu").to_numpy()

@@ -1,15 +1,19 @@
 """The measurements of the study of whole networks, on small worlds."""
 
 import csv
+import itertools
+import shlex
 import types
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from simfl.accounts.network import reconstruct
+from simfl.accounts.network import network, reconstruct
+from simfl.accounts.walks import epsilons_of_walk, walk_of
 from simfl.papers.network_privacy import study
 from simfl.scenario import load
+from simfl.world.topology import build_topology
 
 pytestmark = pytest.mark.slow
 
@@ -118,3 +122,43 @@ def test_the_page_has_the_measured_numbers():
         wanted.append(f"each gradient by itself, {study.EACH}")
         for column, cell in zip(wanted, cells, strict=True):
             assert close(cell, measured[row, column]), (name, column)
+
+
+def test_the_page_has_the_numbers_of_its_commands_on_walks_and_gossip():
+    """The table of accounts of docs/network_privacy.md, by the commands above it."""
+    root = Path(__file__).parents[3]
+    page = (root / "docs" / "network_privacy.md").read_text(encoding="utf-8").partition("## A model that walks")[2]
+    block = page.split("```")[1]
+    assert "simfl privacy walk --graph ring --clients 16 --steps 300 --noise-multiplier 2\n" in block
+    gossip, dp_sgd = (shlex.split(one, comments=True) for one in block.split("simfl privacy network ")[1:])
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
+    rows = [row for row in rows if len(row) == 9][2:]
+    table = {(rows[3 * (n // 3)][0], int(row[1])): row[2:] for n, row in enumerate(rows)}
+    assert len(table) == 10
+
+    def pairs(words, *changes):
+        given = [after for word, after in itertools.pairwise(words) if word == "--set"]
+        report = network(load(root / words[0], [*given, *changes]))
+        return report.pairs.groupby("distance").median(numeric_only=True)
+
+    wanted = {}
+    w = walk_of(build_topology("ring", 16, None))
+    for distance in (1, 4, 8):
+        of_walk = epsilons_of_walk(w, 300, distance, 0, 2.0, 1e-5)
+        wanted["a walk, secret order", distance] = [
+            None, None, of_walk.certified, of_walk.nonexpansive, of_walk.published, of_walk.renyi, of_walk.at_least
+        ]  # fmt: skip
+    walk = ("algorithm.kind=multi_walk", "algorithm.walks=1")
+    for name, changes in (("a walk in a run", walk), ("AD-PSGD", ())):
+        by_pld = pairs(gossip, *changes)
+        by_renyi = pairs(gossip, *changes, "privacy.accountant=renyi")
+        for distance in (1, 4, 8):
+            one = by_pld.loc[distance]
+            wanted[name, distance] = [
+                by_renyi["local"][distance], one["local"], one["pairwise"], None, one["published"], None, None
+            ]  # fmt: skip
+    one = pairs(dp_sgd).loc[1]
+    wanted["DP-SGD-5, 4 nodes", 1] = [None, one["local"], one["pairwise"], None, one["published"], None, None]
+    for place, values in wanted.items():
+        shown = [float(cell) if cell else None for cell in table[place]]
+        assert shown == [value if value is None else pytest.approx(value, abs=0.0051) for value in values], place
