@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from simfl.algorithms.ditto import Ditto
+from simfl.algorithms.ditto import PersonalRounds
 from simfl.algorithms.fedavg import RoundUnderWay
+from simfl.compiled import Number
 from simfl.tape.recording import Model, Round
 
 
-class Apfl(Ditto):
+class Apfl(PersonalRounds):
     """Rounds of FedAvg in which clients also train a model to mix with it."""
 
     kind: ClassVar[str] = "apfl"
@@ -37,10 +38,14 @@ class Apfl(Ditto):
 
     def set_up(self, *, mixture: float, **options: Any) -> None:  # type: ignore[override]
         """Take the options."""
-        super().set_up(personal_pull=0.0, **options)
+        super().set_up(**options)
         self.mixture = mixture
         #: v of every client.
         self.own = [self.server_model] * self.num_clients
+
+    def _seconds(self, me: int) -> Number:
+        """Return the duration of the steps on both models."""
+        return super()._seconds(me) + super()._seconds(me)
 
     def _train(self, me: int, model: Model, this: RoundUnderWay, steps: int) -> tuple[Model | Round, int]:
         """Make the steps of both models in turn; the change is that of w."""

@@ -28,7 +28,21 @@ from simfl.algorithms.fedavg import FedAvg, RoundUnderWay
 from simfl.tape.recording import Model, Round
 
 
-class Ditto(FedAvg):
+class PersonalRounds(FedAvg):
+    """Rounds of FedAvg with a personal model of each client."""
+
+    def set_up(self, **options: Any) -> None:
+        """Take the options."""
+        super().set_up(**options)
+        #: The personal model of every client.
+        self.personal = [self.server_model] * self.num_clients
+
+    def client_models(self) -> Sequence[Model]:
+        """Return the personal models."""
+        return self.personal
+
+
+class Ditto(PersonalRounds):
     """Rounds of FedAvg in which clients train a model of their own, too."""
 
     kind: ClassVar[str] = "ditto"
@@ -43,12 +57,6 @@ class Ditto(FedAvg):
         """Take the options."""
         super().set_up(**options)
         self.pull = personal_pull
-        #: v of every client.
-        self.personal = [self.server_model] * self.num_clients
-
-    def client_models(self) -> Sequence[Model]:
-        """Return the personal models."""
-        return self.personal
 
     def _seconds(self, me: int) -> float:
         """Return the duration of the steps on both models."""

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from simfl.algorithms.ditto import Ditto
-from simfl.algorithms.fedavg import FedAvg, RoundUnderWay
-from simfl.compiled import Number
+from simfl.algorithms.ditto import PersonalRounds
+from simfl.algorithms.fedavg import RoundUnderWay
 from simfl.tape.recording import Model, Round
 
 
-class PFedMe(Ditto):
+class PFedMe(PersonalRounds):
     """Rounds in which clients minimize near the global model, and pull it there."""
 
     kind: ClassVar[str] = "pfedme"
@@ -36,13 +35,9 @@ class PFedMe(Ditto):
 
     def set_up(self, *, inner_steps: int, outer_step: float, mu: float = 15.0, **options: Any) -> None:  # type: ignore[override]
         """Take the options; `mu` is lambda, which the clients' steps have."""
-        super().set_up(personal_pull=0.0, **options)
+        super().set_up(**options)
         self.inner_steps = inner_steps
         self.towards = outer_step * mu
-
-    def _seconds(self, me: int) -> Number:
-        """Return the duration of the steps on personal models; there are no others."""
-        return FedAvg._seconds(self, me)
 
     def _train(self, me: int, model: Model, this: RoundUnderWay, steps: int) -> tuple[Model | Round, int]:
         """Make the steps in groups of K, and move after each."""
