@@ -136,7 +136,8 @@ def test_every_algorithm_repeats_itself_for_any_window_and_interruptions(kind, p
         monkeypatch.setattr("simfl.runs.context.Executor", RunOfOperations)
     setup = prepared(kind, private=private, window="auto")
     if setup is None:
-        assert (kind, private) in {("mapa", False), ("ditto", True)}, "MAPA needs noise, Ditto takes none"
+        personal = {(one, True) for one in ("ditto", "apfl", "pfedme")}
+        assert (kind, private) in {("mapa", False), *personal}, "MAPA needs noise, personal models take none"
         return
     first, events = run_until(setup, math.inf, tmp_path)
     # Noise is what a window could get wrong most easily; without it, the run that is resumed has the other window.
@@ -153,7 +154,7 @@ def test_every_algorithm_repeats_itself_for_any_window_and_interruptions(kind, p
     assert {first.manifest.window, other} == {result.manifest.window for result in (first, *runs)}
     assert runs[-1].manifest.extra["resumed"] == 1
     assert first.manifest.updates >= 100
-    assert first.metrics["epsilon"].notna().any() or kind == "deep_q_sgd" or not private
+    assert first.metrics["epsilon"].notna().any() or kind in ("deep_q_sgd", "privsgp_vr") or not private
     assert np.isfinite(first.metrics["train_loss"]).all()
     assert first.clients["offline_s"].max() > 0
 

@@ -210,14 +210,14 @@ class GraphMl(TopologyConfig):
     """Any connected graph from a GraphML file."""
 
     kind: Literal["graphml"] = variant("graphml")
-    path: WorldFile = Field(description="one node per client")
+    path: WorldFile = Field(description="GraphML file with one node per client")
 
 
 class Gml(TopologyConfig):
     """Any connected graph from a GML file."""
 
     kind: Literal["gml"] = variant("gml")
-    path: WorldFile = Field(description="one node per client")
+    path: WorldFile = Field(description="GML file with one node per client")
 
 
 class Pajek(TopologyConfig):

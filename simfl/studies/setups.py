@@ -49,8 +49,8 @@ def is_one_world(one: Setup, other: Setup) -> bool:
 
     Their scenarios have equal keys (`simfl.studies.worlds`).
     """
-    # Sizes of Poisson batches are on the tape. All other mini-batches, and noise, are drawn on the device by keys.
-    drawn = set() if one.training.sampling == "poisson" else {"streams"}
+    # Sizes of Poisson batches and drawn rows of tables are on the tape. All else is drawn on the device by keys.
+    drawn = set() if one.training.sampling == "poisson" or one.kind.keeps_table else {"streams"}
     return (
         one.dataset is other.dataset
         and one.algorithm is other.algorithm

@@ -47,7 +47,7 @@ def test_every_algorithm_says_who_waits_what_travels_and_what_is_private():
 
 
 #: What an algorithm needs so that a scenario with privacy is valid, beside its kind.
-NEEDS = {"mapa": {"step_size": None}, "deep_q_sgd": {"explore_to": 1.0}}
+NEEDS = {"mapa": {"step_size": None}, "deep_q_sgd": {"explore_to": 1.0}, "privsgp_vr": {"sampling": "auto"}}
 CERTIFIED = ("gaussian", "laplace_l2", "laplace", "gaussian_update", "one_pass_gaussian")
 
 

@@ -34,18 +34,17 @@ class Net:
 
 #: Paths of a GPU: lanes of a convolution, maps and optimizers beside gradients, a user's clipping in larger parts.
 CASES = {
-    "softmax": made("softmax", privacy=PRIVACY, execution={"precision": "bfloat16"}),
+    "softmax": made(privacy=PRIVACY, execution={"precision": "bfloat16"}),
     "maps": made(
-        "softmax", algorithm={"kind": "decentralized_sgd", "batch_size": 8},
+        algorithm={"kind": "decentralized_sgd", "batch_size": 8},
         compression={"kind": "top_k", "share": 0.1, "gamma": 0.1},
     ),
     "optimizer": made(
-        "softmax",
         algorithm={"kind": "adpsgd", "batch_size": 8, "step_size": 0.01, "optimizer": {"kind": "adam"}},
     ),
-    "own": made(f"{__name__}:Net", privacy=PRIVACY),
+    "own": made(model={"kind": f"{__name__}:Net"}, privacy=PRIVACY),
     "convolution": made(
-        "cnn", privacy=PRIVACY, stop={"updates": 24}, evaluate={"every": {"updates": 24}},
+        model={"kind": "cnn"}, privacy=PRIVACY, stop={"updates": 24}, evaluate={"every": {"updates": 24}},
         algorithm={"kind": "adpsgd", "batch_size": 24},
     ),
 }  # fmt: skip

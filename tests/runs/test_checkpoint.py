@@ -259,7 +259,7 @@ def test_resume_rejects_any_changed_input_except_the_window(made, cut, monkeypat
     x[17, 3] += 1e-6
     changed.dataset = dataclasses.replace(changed.dataset, train_x=x)
     since = checkpoint.read(cut / "checkpoint.npz")
-    fingerprint = checkpoint.fingerprint(changed, choose_device("cpu"), 4)
+    fingerprint = checkpoint.fingerprint(changed, choose_device("cpu"), "4")
     with pytest.raises(DataError, match="expected the data of the checkpoint, it has changed"):
         since.check(fingerprint)
     again = resume(cut, scenario=loads(text.replace("window: auto", "window: 16")))

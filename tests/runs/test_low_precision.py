@@ -17,13 +17,13 @@ from tests.runs.test_many_devices import scenario as made
 
 
 def scenario(precision="bfloat16", **sections):
-    return from_mapping(made("softmax", privacy=PRIVACY, execution={"precision": precision}, **sections))
+    return from_mapping(made(privacy=PRIVACY, execution={"precision": precision}, **sections))
 
 
 def test_precision_keeps_groups_and_checkpoints_apart():
     low, exact = scenario(), scenario("float32")
     assert world_key(low) != world_key(exact)
-    prints = [fingerprint(prepare(one), choose_device("cpu"), 4) for one in (low, exact)]
+    prints = [fingerprint(prepare(one), choose_device("cpu"), "4") for one in (low, exact)]
     assert {name for name in prints[0] if prints[0][name] != prints[1][name]} == {"precision"}
 
 

@@ -218,8 +218,7 @@ clients: 0
 evaluate: {every: 10}
 -> evaluate.every: expected a mapping, found 10; write key: value pairs (time, updates, epochs)
 topology: {kind: graphml}
--> topology.path: expected a value (GraphML file with one node per client, relative to the current folder), found
-   nothing; add path
+-> topology.path: expected a value (GraphML file with one node per client), found nothing; add path
 algorithm: {kind: 'my module:MyAlgorithm'}
 -> algorithm.kind: expected a name like my_module:my_name, found 'my module:MyAlgorithm'; write module, colon,
    name

@@ -61,7 +61,7 @@ compression: null
 stop: {time: null, updates: null, epochs: 20.0, accuracy: null, suboptimality: null, metric: null, at_least: null,
   at_most: null}
 evaluate: {every: {time: null, updates: null, epochs: 1.0}, clients: false, gradients: 0, metrics: []}
-execution: {window: auto, width: auto, devices: auto}
+execution: {window: auto, width: auto, precision: float32, devices: auto}
 record: {updates: true, messages: false, timeline: false, epsilon: true, client_models: false, play: false}
 """
 

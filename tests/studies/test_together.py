@@ -35,7 +35,7 @@ STEPS = ({"algorithm.step_size": 0.3}, {"algorithm.step_size": {"kind": "inverse
 LEARNING = {"learning_seed": 77}
 NOISE = ({"privacy.noise_multiplier": 0.9}, {"privacy.clipping_norm": 0.3})
 #: Algorithms whose runs are not played together: they count releases in a way of their own, or have such options.
-APART = {"async_fl", "deep_q_sgd", "mapa", "random_walk_sgd", "without_replacement_sgd"}
+APART = {"async_fl", "deep_q_sgd", "mapa", "privsgp_vr", "random_walk_sgd", "without_replacement_sgd"}
 
 #: Algorithms that ask for losses of models: their groups are given up, and the runs run alone.
 DECIDES = {"deep_q_sgd"}

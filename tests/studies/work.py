@@ -10,7 +10,7 @@ import numpy
 from simfl.studies.tasks import RunOutcome
 
 
-def begin(stop):
+def begin(stop, processes=1):
     """Prepare a process."""
 
 

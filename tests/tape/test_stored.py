@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import os
 import subprocess
 import sys
@@ -118,9 +119,8 @@ def test_a_damaged_file_is_written_anew(folder, damage):
 def test_only_regular_files_of_the_size_of_a_program_are_read(folder, kind, monkeypatch):
     counted()[0](*arguments())
     (path,) = folder.glob("*")
-    content = path.read_bytes()
     if kind == "large":
-        monkeypatch.setattr(stored, "MOST_BYTES", len(content) - 1)
+        monkeypatch.setattr(stored, "MOST_BYTES", path.stat().st_size - 1)
     else:
         path.unlink()
         os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
@@ -129,7 +129,8 @@ def test_only_regular_files_of_the_size_of_a_program_are_read(folder, kind, monk
         program(*arguments())
     assert len(traces) == 1
     assert path.is_file()
-    assert path.stat().st_size == len(content), "it is written anew"
+    content = path.read_bytes()  # of another length: XLA numbers its programs
+    assert hashlib.sha256(content[32:]).digest() == content[:32], "it is written anew"
 
 
 def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path):
