@@ -86,6 +86,8 @@ def cases():
             yield own, ONE_PASS, {"model": "{kind: one_vs_all, l2: 0.01}", "stop": "{updates: 300}"}
         elif kind in LOCAL:
             yield own, UPDATE, count
+        elif kind == "privsgp_vr":
+            yield own, GAUSSIAN, count
         else:
             for privacy in (GAUSSIAN, LAPLACE) if kind == "async_fl" else (GAUSSIAN, LAPLACE, UPDATE):
                 yield own, privacy, count
