@@ -56,6 +56,8 @@ HERE = Path(__file__).parent
 CPU = pytest.StashKey[list[tuple[float, str, bool]]]()
 
 _left_bytes = 0
+#: Whether the programs that JAX keeps are optimized.
+_subject = False
 
 
 def pytest_configure(config):
@@ -194,6 +196,10 @@ def how_to_compile(request):
     jax.config.update("jax_disable_most_optimizations", True)
     inside = request.path.relative_to(HERE)
     subject = any(inside.is_relative_to(name) for name in OPTIMIZED) and str(inside) not in NOT_OPTIMIZED
+    global _subject
+    if subject != _subject:  # JAX would call what it compiled the other way, with other last bits
+        jax.clear_caches()
+        _subject = subject
     with optimized() if subject else contextlib.nullcontext():
         yield
 
