@@ -122,7 +122,7 @@ WEIGHTS = {
     "trained": 245,
     "world": 5387,
 }
-MOST_LINES = {"core": 56792, "all": 96746, "tests": 67620}
+MOST_LINES = {"core": 56792, "all": 96746, "tests": 67626}
 
 
 @dataclass(frozen=True)
