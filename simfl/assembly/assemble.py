@@ -40,7 +40,7 @@ from simfl.assembly.secure_sums import secure_sum_of
 from simfl.assembly.selection import selector_of
 from simfl.assembly.setup import NOTHING_OWN, Own, Setup, Start
 from simfl.assembly.underlay import underlay_of
-from simfl.assembly.world import availability, longest_batch_s
+from simfl.assembly.world import availability, build_world, longest_batch_s
 from simfl.compiled import is_compiled
 from simfl.data import Dataset, Partition
 from simfl.errors import DataError, RunError, ScenarioError, SimflError, nearest, raised
@@ -154,6 +154,20 @@ def build_algorithm(setup: Setup, world: World, tape: Tape, on_update: Callable[
     """
     with algorithm_in_one_line(setup):
         return setup.algorithm(world, tape, setup.training, on_update, **setup.options)
+
+
+def begin_world(setup: Setup, tape: Tape, updates: int) -> tuple[World, Algorithm]:
+    """Return a world whose algorithm has started; it stops after some updates."""
+    world = build_world(setup)
+    algorithm = build_algorithm(setup, world, tape, lambda row: None)
+
+    def end() -> int:
+        world.clock.stop()
+        return 2**62
+
+    algorithm.marks.call, algorithm.marks.next = end, updates
+    algorithm.start()
+    return world, algorithm
 
 
 @contextlib.contextmanager

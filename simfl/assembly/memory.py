@@ -133,19 +133,11 @@ class _Counted:
 
 def _alive(setup: Setup, updates: int) -> int:
     """Return the most rows that are alive at once in the first updates."""
-    from simfl.assembly.assemble import build_algorithm
-    from simfl.assembly.world import build_world
+    from simfl.assembly.assemble import begin_world
 
     counted: Any = _Counted()
-    tape, world = Tape(counted, window=updates, **setup.problem.recorded), build_world(setup)
-    algorithm = build_algorithm(setup, world, tape, lambda row: None)
-
-    def end() -> int:
-        world.clock.stop()
-        return 2**62
-
-    algorithm.marks.call, algorithm.marks.next = end, updates
-    algorithm.start()
+    tape = Tape(counted, window=updates, **setup.problem.recorded)
+    world, _algorithm = begin_world(setup, tape, updates)  # which keeps its models alive
     world.clock.run(setup.scenario.stop.time, MOST_EVENTS)
     tape.flush()
     return int(counted.bank.capacity)

@@ -323,18 +323,9 @@ def run_world(
     setup: Any, tape: Any, updates: int, timer: Callable[[], float] = time.perf_counter
 ) -> tuple[float, int, Any]:
     """Run the world on a tape; return seconds, events and the algorithm."""
-    from simfl.assembly.assemble import build_algorithm
-    from simfl.assembly.world import build_world
+    from simfl.assembly.assemble import begin_world
 
-    world = build_world(setup)
-    algorithm = build_algorithm(setup, world, tape, lambda row: None)
-
-    def end() -> int:
-        world.clock.stop()
-        return 2**62
-
-    algorithm.marks.call, algorithm.marks.next = end, updates
-    algorithm.start()
+    world, algorithm = begin_world(setup, tape, updates)
     begin = timer()
     world.clock.run()
     return timer() - begin, world.clock.events, algorithm

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from simfl.models import AbstractModel
 from simfl.models.layered import AbstractNetwork
 from simfl.models.lazy import start_jax
 from simfl.tape.problem import LearningProblem
@@ -35,6 +37,12 @@ def _losses_of(problem: LearningProblem, batch: int) -> Any:
     model, data = problem.model, problem.data
     x = jax.ShapeDtypeStruct((batch, *data.train_x.shape[1:]), jnp.int32 if model.tokens else jnp.float32)
     y = jax.ShapeDtypeStruct((batch, *data.train_y.shape[1:]), data.train_y.dtype)
+    return _traced(model, x, y)
+
+
+@functools.lru_cache(maxsize=4)
+def _traced(model: AbstractModel, x: jax.ShapeDtypeStruct, y: jax.ShapeDtypeStruct) -> Any:
+    """Return the losses of a batch; validation, a run and further runs ask."""
     return jax.make_jaxpr(model.losses)(jax.ShapeDtypeStruct((model.size,), jnp.float32), x, y).jaxpr
 
 
