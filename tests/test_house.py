@@ -122,7 +122,7 @@ WEIGHTS = {
     "trained": 245,
     "world": 5387,
 }
-MOST_LINES = {"core": 56806, "all": 96751, "tests": 67626}
+MOST_LINES = {"core": 56806, "all": 96751, "tests": 67622}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pytest
 from simfl.tape import Tape
 from simfl.world.availability import Outage
 from simfl.world.links import LinkModel
-from tests.algorithms.test_noloco import BANDWIDTH, LATENCY_S, SPEEDS, STEP, STEPS, D, local
+from tests.algorithms.test_noloco import BANDWIDTH, LATENCY_S, SPEEDS, STEPS, D, local, play
 from tests.helpers import (
     NumpyExecutor,
     constant,
@@ -22,13 +22,7 @@ OPTIONS = {"group": 2, "outer_step": 0.9, "momentum": 0.4, "consensus": 0.8}
 
 
 def run(world, pulls, **options):
-    """Run GASLoC with quadratic losses in float64; return the algorithm, its rows and models."""
-    change = NumpyExecutor(D, change=lambda params, k, draw, steps, *_: local(params, pulls[k], steps))
-    tape = Tape(change, window=50, local=True, corrected=True)
-    training = make_training([64] * world.num_clients, d=D, step_size=STEP)
-    options = {**OPTIONS, "steps": STEPS[: world.num_clients], **options}
-    algorithm, rows = run_algorithm("gasloc", world, tape, training, **options)
-    return algorithm, rows, tape.values(algorithm.models())
+    return play("gasloc", world, pulls, **{**OPTIONS, **options})
 
 
 @pytest.mark.parametrize("group", [2, 3])

@@ -30,15 +30,17 @@ def local(params, pull, steps):
     return w - params
 
 
-def run(world, **options):
-    """Run NoLoCo with quadratic losses in float64; return the algorithm and its rows."""
-    pulls = targets(world.num_clients, D)
+def play(kind, world, pulls, **options):
+    """Run an algorithm with quadratic losses in float64; return it, its rows and models."""
     change = NumpyExecutor(D, change=lambda params, k, draw, steps, *_: local(params, pulls[k], steps))
     tape = Tape(change, window=50, local=True, corrected=True)
     training = make_training([64] * world.num_clients, d=D, step_size=STEP)
-    options = {**OPTIONS, "steps": STEPS[: world.num_clients], **options}
-    algorithm, rows = run_algorithm("noloco", world, tape, training, **options)
+    algorithm, rows = run_algorithm(kind, world, tape, training, **{"steps": STEPS[: world.num_clients], **options})
     return algorithm, rows, tape.values(algorithm.models())
+
+
+def run(world, **options):
+    return play("noloco", world, targets(world.num_clients, D), **{**OPTIONS, **options})
 
 
 @pytest.mark.parametrize("group", [2, 3])
