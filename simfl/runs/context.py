@@ -87,6 +87,7 @@ class Session:
             device=device,
             devices=devices,
             cores=cores,
+            draws_beside=on_cpu and execution.devices == "auto" and idle_cores() > 1,
             others=others,
         )
 

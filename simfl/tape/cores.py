@@ -46,6 +46,14 @@ def _core(number: int) -> jax.Device:
     return device
 
 
+def _further_core(number: int) -> jax.Device | None:
+    """Return the device of a core; None without one, as JAX has no public interface: tables are equal."""
+    try:
+        return _core(number)
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
 def moved(tree: Any, device: jax.Device) -> Any:
     """Return arrays of a CPU on another device of it, without a copy."""
     return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf), device), tree)
@@ -61,11 +69,11 @@ class Cores:
     def __init__(self, count: int) -> None:
         self._free: queue.SimpleQueue[jax.Device] = queue.SimpleQueue()
         for number in range(count):
-            try:
-                self._free.put(_core(number))
-            except (ImportError, AttributeError, TypeError):  # no public interface of JAX: one core has equal tables
+            device = _further_core(number)
+            if device is None:
                 count = number
                 break
+            self._free.put(device)
         self.count = count
         self._threads = ThreadPoolExecutor(count, "simfl-core") if count > 1 else None
         #: The arguments of programs on other cores, by core and setting.
@@ -99,6 +107,40 @@ class Cores:
             return jax.block_until_ready(made)
         finally:
             self._free.put(device)
+
+
+class Ahead:
+    """Draws for the next steps while others are computed; one instance per executor.
+
+    Args:
+        beside: whether another core is idle, which draws; otherwise the thread of the caller does, when it is asked.
+    """
+
+    def __init__(self, beside: bool) -> None:
+        self._device = _further_core(1) if beside else None
+        self._thread = ThreadPoolExecutor(1, "simfl-draws") if self._device is not None else None
+        self._data: dict[int, Any] = {}  # on the other core, by setting
+
+    def close(self) -> None:
+        """End the thread, and let go of the data."""
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+        self._data.clear()
+
+    def begin(self, program: Callable[..., Any], steps: np.int32, ints: Any, data: Any) -> Callable[[], Any]:
+        """Begin to draw; call what is returned for the draws."""
+        if self._thread is None:
+            return functools.partial(program, steps, ints, data)
+        future: Future[Any] = self._thread.submit(self._draw, program, steps, ints, data)
+        return future.result
+
+    def _draw(self, program: Callable[..., Any], steps: np.int32, ints: Any, data: Any) -> Any:
+        device = self._device
+        assert device is not None
+        if id(data) not in self._data:
+            self._data[id(data)] = moved(data, device)
+        drawn = program(steps, jax.device_put(ints, device), self._data[id(data)])
+        return jax.block_until_ready(moved(drawn, _core(0)))
 
 
 def ready_after(window: Window, steps: Steps, spare: int, corrected: bool) -> NDArray[np.int64]:

@@ -25,7 +25,7 @@ from simfl.errors import RunError, ScenarioError, raised
 from simfl.models import AbstractModel
 from simfl.models.lazy import check_settings, has_devices, start_jax
 from simfl.tape import kernels, layout, measures
-from simfl.tape.cores import Cores, begun_at_once, in_order, ready_after
+from simfl.tape.cores import Ahead, Cores, begun_at_once, in_order, ready_after
 from simfl.tape.evaluation import Evaluator
 from simfl.tape.inputs import Integers
 from simfl.tape.own_tests import EachClient
@@ -254,6 +254,7 @@ class Executor:
         device: where to compute.
         devices: how many devices of its kind share the lanes of a step; `width` is a multiple of them.
         cores: cores of a CPU that compute steps side by side, see `simfl.tape.cores`; 0: a program computes all steps.
+        draws_beside: whether another core may draw for the next steps meanwhile.
     """
 
     def __init__(
@@ -268,6 +269,7 @@ class Executor:
         device: jax.Device | None = None,
         devices: int = 1,
         cores: int = 0,
+        draws_beside: bool = False,
         others: Sequence[LearningProblem] = (),
     ) -> None:
         self.problem = problem
@@ -298,6 +300,11 @@ class Executor:
         taken_bytes = steps * width * operation.lanes * x[:1].nbytes
         #: Whether they also share the examples of their mini-batches.
         self._takes_before = x.nbytes > CACHE_BYTES and taken_bytes <= MOST_DRAWN_BYTES
+        #: Whether a setting without others draws before its steps: taken within them, examples take twice as long.
+        self._draws_alone = (
+            self._takes_before and not cores and isinstance(self.device, jax.Device) and self.device.platform == "cpu"
+        )
+        self._ahead = Ahead(draws_beside and self._draws_before and not cores)
         self._draws_of = functools.partial(kernels.draws_program, shapes, operation)
         self._probe = kernels.probe_program(shapes, problem.operation, reads)
         self._average = kernels.average_program(bank, reads, CHUNK_MODELS)
@@ -493,6 +500,7 @@ class Executor:
             self._thread.join()
         if self._cores is not None:
             self._cores.close()
+        self._ahead.close()
         # The data takes most of the memory: free it without waiting for the garbage collector.
         for name in ("_settings", "_test", "_train", "_each", "problem"):
             self.__dict__.pop(name, None)
@@ -628,14 +636,19 @@ class Executor:
         }
         floats = {setting: _padded_serial(steps.serials.floats_of(setting)) for setting, _ in playing}
         for together in self._drawing_alike(playing):
-            draws = self._draws_before and len(together) > 1
-            program = self._program_of(window.branches, draws)
-            for part in parts:
+            draws = self._draws_before and (len(together) > 1 or self._draws_alone)
+            program, data = self._program_of(window.branches, draws), together[0][1].data
+            draw = self._draws_of(window.gradients.layout.rest.start, self._takes_before)
+
+            def begin(part: _Part, draw: Any = draw, data: Any = data) -> Callable[[], Any]:
+                return self._ahead.begin(draw, np.int32(part.count), part.ints[0], data)
+
+            begun = begin(parts[0]) if draws and parts else None
+            for number, part in enumerate(parts):
                 gradients, combines, *mapped = part.ints
-                before: dict[str, Any] = {}
-                if draws:
-                    draw = self._draws_of(window.gradients.layout.rest.start, self._takes_before)
-                    before = draw(np.int32(part.count), gradients, together[0][1].data)
+                before: dict[str, Any] = begun() if begun is not None else {}
+                if begun is not None and number + 1 < len(parts):
+                    begun = begin(parts[number + 1])
                 for setting, of in together:
                     g_floats, c_floats, *m_floats = (
                         self._filled(each, part.at) for each, _ in zip(numbers[setting], part.ints, strict=False)

@@ -419,7 +419,7 @@ def draws_noise(operation: Operation) -> bool:
 
 @kept
 def draws_program(operation: Operation, first_name: int, takes: bool) -> Any:
-    """Return the program of what all settings of a group draw alike.
+    """Return the program of what steps draw, before they run: settings of a group share it.
 
     It maps (steps, integers of gradients, data) to a dict, which replaces entries of `data`. `positions` are int32 [s,
     width, lanes]. If `takes`, they count the examples that are used, one after the other: these are `x` and `y`, and
@@ -435,9 +435,11 @@ def draws_program(operation: Operation, first_name: int, takes: bool) -> Any:
         if takes:
             places = jnp.arange(positions.size, dtype=jnp.int32)
             client = ints[:, :, first_name + CLIENT] // operation.tasks
+            at = data["offsets"][client][:, :, None] + positions
+            # Steps that are not run take one example again and again, which is in the cache.
+            at = jnp.where(jnp.arange(len(ints))[:, None, None] < steps, at, 0)
             # Fused into the gather that uses it, the permutation would not vectorize.
-            at = jax.lax.optimization_barrier(data["offsets"][client][:, :, None] + positions).reshape(-1)
-            example = data["table"][at]
+            example = data["table"][jax.lax.optimization_barrier(at).reshape(-1)]
             drawn = {
                 "positions": places.reshape(positions.shape),
                 "x": taken(data["x"], example),

@@ -7,9 +7,12 @@ from simfl.bench.verification import _run
 from simfl.runs import context
 from simfl.runs.runner import prepare
 from simfl.scenario import from_mapping
+from simfl.tape import executor
+from simfl.tape.cores import Ahead
 from simfl.tape.equations import worth_a_core
 from simfl.tape.executor import Executor, choose_device
 from simfl.threads import idle_cores, share_cores
+from tests.helpers import optimized
 
 PRIVACY = {"mechanism": "gaussian", "clipping_norm": 1.0, "noise_multiplier": 1.0}
 LENET = {"model": {"kind": "lenet5"}, "stop": {"updates": 24}}
@@ -73,6 +76,26 @@ def test_two_devices_that_share_the_lanes_of_a_step_give_the_tables_of_one(tmp_p
     monkeypatch.setattr(context, "Executor", on_two)
     two, _ = shared_by(1, scenario(privacy=PRIVACY), tmp_path / "two")
     assert digest_of(one) == digest_of(two)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["softmax", {"kind": "mlp", "hidden": [8]}], ids=["softmax", "mlp"])
+def test_tables_are_the_same_if_mini_batches_and_noise_are_drawn_within_steps_before_or_beside_them(
+    tmp_path, monkeypatch, model
+):
+    """Examples that do not fit into the cache are taken before, and on another core if one is idle."""
+    drawn, draw = [], Ahead._draw
+    monkeypatch.setattr(Ahead, "_draw", lambda self, *given: drawn.append(given) or draw(self, *given))
+    digests = []
+    with optimized():
+        for bytes_of_cache, cores in ((executor.CACHE_BYTES, 2), (0, 1), (0, 2)):
+            monkeypatch.setattr(executor, "CACHE_BYTES", bytes_of_cache)
+            monkeypatch.setattr(context, "idle_cores", lambda cores=cores: cores)
+            private = scenario(privacy=PRIVACY, model=model)
+            folder = tmp_path / f"{bytes_of_cache}-{cores}"
+            digests.append(digest_of(run(from_mapping(private), out=folder, device="cpu")))
+            assert bool(drawn) == (bytes_of_cache == 0 and cores == 2)
+    assert digests[0] == digests[1] == digests[2]
 
 
 @pytest.mark.parametrize("devices", ["auto", 2])
