@@ -69,23 +69,25 @@ def _of_mixture(delta: float, law: Array, unit: float, z: float, beyond: float =
     return smallest_epsilon(delta, delta_of) if len(at) else 0.0
 
 
-def _counts(w: Array, steps: int, u: int, v: int, most: int) -> Array:
-    """Return the law of u's steps before the last visit to v, up to `most`."""
-    law = np.zeros((2, len(w), most + 1))  # backwards: whether v has been visited
+def _counts(w: Array, places: int, u: int, v: int) -> Array:
+    """Return the law of u's steps before the last visit to v, [places]."""
+    law = np.zeros((2, len(w), places))  # backwards: whether v has been visited
     law[0, :, 0] = 1.0 / len(w)
-    for step in range(steps):
-        law = law if step == 0 else np.einsum("hik,ij->hjk", law, w)
-        law[1, v], law[0, v] = law[1, v] + law[0, v], 0.0
-        law[1, u] = np.concatenate(([0.0], law[1, u, :-2], [law[1, u, -2:].sum()]))
+    for step in range(places):
+        reached = law[:, :, : step + 1]
+        if step:
+            reached[:] = w @ reached
+        reached[1, v], reached[0, v] = reached[1, v] + reached[0, v], 0.0
+        reached[1, u] = np.append(0.0, reached[1, u, :-1])
     return np.asarray(law.sum(axis=(0, 1)))
 
 
-def _sums(w: Array, steps: int, u: int, v: int, bins: int) -> Array:
+def _sums(w: Array, places: int, u: int, v: int, bins: int) -> Array:
     """Return the law of the sum of 1 / G in parts, [bins]; larger sums wrap."""
-    back = np.ceil(_PARTS / np.maximum(1, np.arange(steps + 1))).astype(np.int64)
+    back = np.ceil(_PARTS / np.maximum(1, np.arange(places + 1))).astype(np.int64)
     # Backwards in time: first to v, then from each visit to u or v to the one before. W is symmetric.
-    firsts = first_hits(w, np.full(len(w), 1.0 / len(w)), [v], steps)[:, 0]
-    of_v, of_u = (first_hits(w, np.eye(len(w))[k], [u, v], steps) for k in (v, u))
+    firsts = first_hits(w, np.full(len(w), 1.0 / len(w)), [v], places)[:, 0]
+    of_v, of_u = (first_hits(w, np.eye(len(w))[k], [u, v], places) for k in (v, u))
     stays_v, stays_u = (1.0 - np.cumsum(law.sum(axis=1)) for law in (of_v, of_u))
 
     def function(powers: Complex) -> Complex:
@@ -96,7 +98,7 @@ def _sums(w: Array, steps: int, u: int, v: int, bins: int) -> Array:
         ended = (1.0 - uu) * (powers @ stays_v) + vu * (powers @ stays_u)
         return np.asarray((powers @ firsts) * ended / ((1.0 - vv) * (1.0 - uu) - vu * uv))
 
-    law = coefficient(steps, bins, function)
+    law = coefficient(places, bins, function)
     law[0] += 1.0 - firsts.sum()
     return law
 
@@ -117,7 +119,7 @@ def epsilons_of_walk(
     checks.positive(z=z)
     checks.open_unit(delta=delta)
     checks.at_least(100.0 * ERROR, delta=delta)
-    n, most = len(w), min(steps, 60 + 8 * steps // len(w))
+    n, places = len(w), steps + 1  # after the last step the model comes to one more client
     of_u, published = first_hits(w, np.eye(n)[client], [client, observer], steps).sum(axis=1), np.zeros(_PARTS + 1)
     hits = first_hits(w, np.eye(n)[client], [observer], steps)[1:, 0]
     np.add.at(published, np.ceil(_PARTS / np.arange(2, steps + 2)).astype(np.int64), hits)
@@ -126,12 +128,12 @@ def epsilons_of_walk(
     per = np.arange(_PARTS + 1) / (2.0 * _PARTS * z**2)
     renyi = times * np.array([logsumexp((a - 1.0) * a * per, b=published) / (a - 1.0) for a in _ORDERS])
     if uses is None:
-        counts = _counts(w, steps, client, observer, most)
+        counts = _counts(w, places, client, observer)
         cap = int(np.flatnonzero(np.cumsum(counts[::-1])[::-1] > 1e-3 * delta)[-1])
         beyond = float(counts[cap + 1 :].sum()) + ERROR
         certified = _of_mixture(delta, counts[: cap + 1], 1.0, z, beyond)
-        sums = _sums(w, steps, client, observer, _PARTS * (cap + 2))
-        least = least_epsilon(delta, w, steps, client, observer, z)
+        sums = _sums(w, places, client, observer, _PARTS * (cap + 2))
+        least = least_epsilon(delta, w, places, client, observer, z)
     else:
         checks.whole(1, 200, uses=uses)
         one = np.zeros(_PARTS + 1)

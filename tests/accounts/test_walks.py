@@ -43,7 +43,7 @@ def test_laws_equal_those_of_all_paths(kind, count, steps):
         number, total = revealed(path, 2, 0)
         counts[number] += p
         sums[total] += p
-    np.testing.assert_allclose(walks._counts(w, steps, 2, 0, steps), counts, atol=1e-12)
+    np.testing.assert_allclose(walks._counts(w, steps, 2, 0), counts[:steps], atol=1e-12)
     np.testing.assert_allclose(walks._sums(w, steps, 2, 0, 256 * (steps + 1)), sums, atol=1e-10)
 
 
@@ -131,13 +131,34 @@ def test_clients_that_repeat_what_they_received_reveal_more_than_the_bound_for_n
 
 def test_a_step_to_the_observer_reveals_all_of_it():
     """Two clients that change places in each step: every gradient comes with its own noise."""
-    w, steps, z = np.array([[0.0, 1.0], [1.0, 0.0]]), 9, 1.5
+    w, steps, z = np.array([[0.0, 1.0], [1.0, 0.0]]), 8, 1.5
     found = epsilons_of_walk(w, steps, 1, 0, z, 1e-5)
-    # Half of the walks begin at 1: then 1 has a gradient before each of four visits; else also four.
+    # Half of the walks begin at 1: then 1 has a gradient before each of four visits, the last one after all steps.
     assert found.certified == found.nonexpansive == pytest.approx(gaussian_epsilon(1e-5, 2.0 / z), rel=1e-3)
     # The observer knows that each visit brings one gradient, so fixed ones reveal as much.
     assert found.at_least == pytest.approx(found.certified, rel=0.03)
     assert found.published < found.at_least
+
+
+def test_the_model_goes_on_after_the_last_step():
+    """One step, at the client in half of the walks, and the observer gets what it made."""
+    found = epsilons_of_walk(np.array([[0.0, 1.0], [1.0, 0.0]]), 1, 1, 0, 1.5, 1e-5)
+    once = walk_laws.smallest_epsilon(1e-5, lambda epsilon: 0.5 * gaussian_delta(epsilon, 1.0 / 1.5))
+    assert found.certified == pytest.approx(once, rel=1e-3)
+    assert once < found.nonexpansive
+
+
+def test_a_client_where_the_model_stays_long_has_all_its_gradients_counted():
+    """A star's leaf: here are only the walks that begin there, make k steps there, and go to the center."""
+    count, steps, z, delta = 60, 100, 2.0, 1e-5
+    stays, k = 1.0 - 1.0 / (count - 1), np.arange(1, steps + 1)
+    chances = stays ** (k - 1) * (1.0 - stays) / count
+
+    def attained(epsilon):
+        return sum(p * gaussian_delta(epsilon, math.sqrt(n) / z) for p, n in zip(chances, k, strict=True))
+
+    found = epsilons_of_walk(walk("star", count), steps, 1, 0, z, delta)
+    assert found.certified >= walk_laws.smallest_epsilon(delta, attained)
 
 
 def test_gaussian_mixtures_are_those_of_their_parts():
