@@ -40,6 +40,11 @@ class Replay:
                 f"algorithm.kind: expected an algorithm of simfl's, found {setup.scenario.algorithm.kind}: only those "
                 "report the content of each message"
             )
+        if setup.kind.keeps_table:
+            raise ScenarioError(
+                f"algorithm.kind: expected clients that keep no gradients, found {setup.scenario.algorithm.kind}: a "
+                "batch of its table is in many messages; epsilon of a run is for an observer of all that a client sends"
+            )
         optimizer = setup.training.optimizer
         if optimizer is not None and (optimizer.averages or optimizer.travels):
             raise ScenarioError(

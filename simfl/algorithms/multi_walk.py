@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from simfl.algorithms.base import Algorithm
-from simfl.algorithms.disclosure import merged
+from simfl.algorithms.disclosure import merged, shown
 from simfl.algorithms.sampled_rounds import SampledRounds
 from simfl.tape import Model
 from simfl.world.availability import Outcome
@@ -81,6 +81,8 @@ class MultiWalk(SampledRounds):
         for walk in range(self.walks):
             if self.place[walk] < 0 <= start:
                 self.parted[walk] = self.shared
+                if start != self.root:
+                    shown(self.world.network, self.root, start, self.shared)
                 self._arrive(walk, start, start, self.shared)
 
     def replace(self, client: int) -> None:

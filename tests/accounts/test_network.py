@@ -232,6 +232,8 @@ def test_a_run_and_its_scenario_have_the_same_account(tmp_path):
     ({**scenario(), "privacy": {"mechanism": "laplace_l2", "clipping_norm": 1.0, "epsilon_per_release": 0.1}}, {},
      r"privacy\.mechanism: expected gradients that are clipped, with Gaussian noise, found 'laplace_l2'"),
     (scenario(options={"sampling": "with_replacement"}), {}, r"privacy: not certified: sampling with_replacement"),
+    (scenario("privsgp_vr", privacy={"neighbors": "replace_one"}), {},
+     r"algorithm\.kind: expected clients that keep no gradients, found privsgp_vr"),
     (scenario(), {"observers": [6]}, r"observer: expected a client, 0 to 5, or \"links\", found 6"),
     (scenario(), {"sees": "neighbor_sums"}, r"expected an algorithm whose nodes add up several messages"),
     (scenario(), {"times": 0}, r"times: expected an integer >= 1, found 0"),
@@ -319,6 +321,17 @@ def test_models_of_a_node_follow_from_its_messages(kind, options, privacy, fault
         assert all(account.check(observer, "neighbor_sums") for observer in account.observers)
     made = sum(len(account._arrivals_and_sends(observer, "messages")[1]) for observer in account.observers)
     assert made > 20
+
+
+def test_a_walk_that_begins_again_tells_its_client_the_shared_model():
+    """The clients that walked have left when the last one joins."""
+    leave = [{"clients": [0, 1], "crash": [{"at": "50 ms"}]}, {"clients": [2], "join": "100 ms"}]
+    content = scenario("multi_walk", clients=3, updates=60, options={"walks": 1}, availability=leave)
+    account = Network({**content, "links": {"latency": "5 ms"}, "stop": {"time": "0.3 s"}})
+    assert {batch.client for batch in account.knowledge.batches} == {0, 1, 2}
+    assert all(account.check(observer) for observer in account.observers)
+    pairs = network(account, observers=[2]).pairs
+    assert (pairs.pairwise_mu > 0.0).all()
 
 
 def test_an_unrecorded_message_is_refused(monkeypatch):
