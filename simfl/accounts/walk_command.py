@@ -16,7 +16,8 @@ _NOTES = (
     "PN-f-DP, PN-Renyi: not certified. The hitting-time account of the program of PN-f-DP, composed in f-DP and in "
     "Renyi: it counts the mean number of gradients of a client, and the noise that several of them share for each",
     "at least: exact for gradients that react to nothing; a smaller epsilon is refuted",
-    "the order of visits is secret and does not depend on data; in a run, simfl privacy network takes it as known",
+    "the walk begins at a random client, and goes on to one more after the last step; its order is secret and does not "
+    "depend on data; in a run, simfl privacy network takes it as known",
 )
 
 

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from simfl.privacy.gaussian import smallest_epsilon
+
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 #: Parts of a unit of loss; the largest loss; one more than the most gradients of u between two visits.
@@ -27,21 +29,6 @@ def first_hits(w: Array, start: Array, ends: list[int], steps: int) -> Array:
         now = now @ w
         hits[t], now[ends] = now[ends], 0.0
     return hits
-
-
-def smallest_epsilon(delta: float, delta_of: Callable[[float], float]) -> float:
-    """Return the smallest epsilon whose delta is small enough, by bisection."""
-    if delta_of(0.0) <= delta:
-        return 0.0
-    low, high = 0.0, 1.0
-    while delta_of(high) > delta:
-        low, high = high, 2.0 * high
-        if high > 1e4:
-            return math.inf
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if delta_of(middle) > delta else (low, middle)
-    return high
 
 
 def coefficient(steps: int, bins: int, function: Callable[[Complex], Complex]) -> Array:

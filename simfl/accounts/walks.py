@@ -26,11 +26,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.special import logsumexp
 
-from simfl.accounts.walk_laws import ERROR, Array, Complex, coefficient, first_hits, least_epsilon, smallest_epsilon
+from simfl.accounts.walk_laws import ERROR, Array, Complex, coefficient, first_hits, least_epsilon
 from simfl.privacy import checks
 from simfl.privacy.accounting import renyi_to_epsilon
+from simfl.privacy.gaussian import mixture_delta, smallest_epsilon
 from simfl.world.topology import Topology
 
 #: Parts of a unit of the sum.
@@ -61,12 +62,7 @@ def _of_mixture(delta: float, law: Array, unit: float, z: float, beyond: float =
     """Return epsilon of Gaussians of mu^2 = index * unit / z^2 by the index's law."""
     at = np.flatnonzero(law[1:] > 1e-16) + 1
     mu, weight = np.sqrt(at * unit) / z, law[at]
-
-    def delta_of(epsilon: float) -> float:
-        x = epsilon / mu
-        return beyond + float(weight @ np.maximum(0.0, ndtr(mu / 2 - x) - np.exp(epsilon + log_ndtr(-mu / 2 - x))))
-
-    return smallest_epsilon(delta, delta_of) if len(at) else 0.0
+    return smallest_epsilon(delta, lambda epsilon: beyond + mixture_delta(epsilon, mu, weight)) if len(at) else 0.0
 
 
 def _counts(w: Array, places: int, u: int, v: int) -> Array:

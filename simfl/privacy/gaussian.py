@@ -62,6 +62,29 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     return mu * (0.5 * mu + _root(lambda x: log_delta - _log_delta_at(x, mu), -0.5 * mu, tail))
 
 
+def mixture_delta(epsilon: float, mu: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Return delta of Gaussian releases of mu > 0 by chance; which one is known.
+
+    With an error of 1e-14 at most.
+    """
+    x = epsilon / mu
+    terms = scipy.special.ndtr(mu / 2 - x) - np.exp(epsilon + scipy.special.log_ndtr(-mu / 2 - x))
+    return float(weights @ np.maximum(terms, 0.0))
+
+
+def smallest_epsilon(delta: float, delta_of: Callable[[float], float]) -> float:
+    """Return the smallest epsilon whose delta is small enough, rounded up by 1e-9."""
+    low, high = 0.0, 1.0
+    if delta_of(low) <= delta:
+        return 0.0
+    while delta_of(high) > delta:
+        low, high = high, 2.0 * high
+    while high - low > 1e-9 * high:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if delta_of(middle) > delta else (low, middle)
+    return high
+
+
 def analytic_std(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
     """Return the smallest standard deviation for (epsilon, delta); exact.
 

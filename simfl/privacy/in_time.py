@@ -39,17 +39,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfl.errors import ScenarioError
-from simfl.privacy.accounting import Accountant, Release
-from simfl.privacy.calibration import releases_within
+from simfl.privacy.accounting import Release
+from simfl.privacy.closed_form import ClosedFormLedger
 from simfl.privacy.gaussian import gaussian_epsilon
-from simfl.privacy.ledger import Composition, Ledger
+from simfl.privacy.ledger import Composition
 from simfl.privacy.releases import Promise, Releases, Tally
 from simfl.privacy.terms import Terms, View
 
 #: Unit to which noise coefficients are rounded, so that the last bits of an optimizer's result have no effect.
 GRID = 2.0**-20
-#: Maximum number of a client's releases that a budget allows.
-MOST_RELEASES = 2**21
 
 
 @dataclass(frozen=True)
@@ -217,7 +215,7 @@ class InTimeTally(Tally):
         )
 
 
-class InTimeLedger(Ledger):
+class InTimeLedger(ClosedFormLedger):
     """Accounts for noise that is correlated over time, exactly.
 
     The arguments are those of `Ledger`, and `noising`, w. Sampling does not amplify; `shuffle` has the same order in
@@ -225,7 +223,6 @@ class InTimeLedger(Ledger):
     """
 
     counted_by = InTimeTally
-    closed_form = True
 
     def __init__(
         self,
@@ -238,11 +235,6 @@ class InTimeLedger(Ledger):
     ) -> None:
         self.noising = noising
         super().__init__(terms, sizes, batch_size, sampling, levels)
-
-    @property
-    def by_passes(self) -> bool:
-        """Always false: releases are counted by their numbers."""
-        return False
 
     def _sampled(self, sizes: set[int]) -> str:
         if self.sampling == "shuffle":
@@ -271,24 +263,3 @@ class InTimeLedger(Ledger):
             whole = sensitivity(self.noising, made, participation(self.sampling, n, self.batch_size, made))
             compositions.append(((Release(level / whole, 1.0, "none"), 1),) if made else ())
         return compositions
-
-    def _epsilons(self, releases: Releases, view: View | None, final: bool) -> NDArray[np.float64]:
-        if not self.accounts_for(releases):
-            return np.full(len(self.sizes), math.nan)
-        spent = functools.cache(self._spent)
-        totals = map(releases.total, range(len(self.sizes)))
-        return np.array([spent(*kind) for kind in zip(self.sizes.tolist(), self.levels, totals, strict=True)])
-
-    def epsilon_after(self, client: int, count: int, accountant: Accountant, level: float | None = None) -> float:
-        """Return a client's epsilon after `count` releases at the nominal or given level."""
-        return self._spent(int(self.sizes[client]), self.levels[client] if level is None else level, count)
-
-    def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
-        """Return the number of releases within each client's budget, at most `most`."""
-        most = min(most, MOST_RELEASES)
-
-        @functools.cache
-        def allowed(n: int, level: float, budget: float) -> int:
-            return releases_within(functools.partial(self._spent, n, level), budget, most)
-
-        return [allowed(*kind) for kind in zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True)]

@@ -25,16 +25,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from simfl.privacy.accounting import Accountant, Release
-from simfl.privacy.calibration import releases_within
-from simfl.privacy.in_time import MOST_RELEASES
-from simfl.privacy.ledger import Composition, Ledger
+from simfl.privacy.accounting import Release
+from simfl.privacy.closed_form import ClosedFormLedger
+from simfl.privacy.gaussian import mixture_delta, smallest_epsilon
+from simfl.privacy.ledger import Composition
 from simfl.privacy.releases import Promise, Releases, Tally
 from simfl.privacy.terms import View
 
@@ -62,11 +61,8 @@ def _chances(rows: int, releases: int) -> tuple[NDArray[np.float64], NDArray[np.
 def delta_of(epsilon: float, rows: int, releases: int, moved_over_noise: float) -> float:
     """Return delta of a client's releases; `moved_over_noise` is 2 / z."""
     costs, chances = _chances(rows, releases)
-    mu = moved_over_noise * np.sqrt(costs[costs > 0.0])
-    far = scipy.special.ndtr(0.5 * mu - epsilon / mu) - np.exp(
-        epsilon + scipy.special.log_ndtr(-0.5 * mu - epsilon / mu)
-    )
-    return float(chances[costs > 0.0] @ np.maximum(far, 0.0)) + SLACK
+    drawn = costs > 0.0
+    return mixture_delta(epsilon, moved_over_noise * np.sqrt(costs[drawn]), chances[drawn]) + SLACK
 
 
 @functools.lru_cache(maxsize=4096)
@@ -76,15 +72,7 @@ def epsilon_of_table(delta: float, rows: int, releases: int, moved_over_noise: f
         return 0.0
     if not math.isfinite(moved_over_noise) or delta <= SLACK:
         return math.inf
-    low, high = 0.0, 1.0
-    if delta_of(low, rows, releases, moved_over_noise) <= delta:
-        return 0.0
-    while delta_of(high, rows, releases, moved_over_noise) > delta:
-        low, high = high, 2.0 * high
-    while high - low > 1e-9 * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if delta_of(middle, rows, releases, moved_over_noise) > delta else (low, middle)
-    return high
+    return smallest_epsilon(delta, lambda epsilon: delta_of(epsilon, rows, releases, moved_over_noise))
 
 
 class TableTally(Tally):
@@ -94,16 +82,10 @@ class TableTally(Tally):
         """Accept that a client keeps gradients: the account counts them in later releases."""
 
 
-class TableLedger(Ledger):
+class TableLedger(ClosedFormLedger):
     """Accounts for releases with a table; the arguments are those of `Ledger`."""
 
     counted_by = TableTally
-    closed_form = True
-
-    @property
-    def by_passes(self) -> bool:
-        """Always false: the algorithm draws mini-batches itself."""
-        return False
 
     def _reason(self) -> str | None:
         if self.pure or self.terms.unit != "example":
@@ -129,7 +111,7 @@ class TableLedger(Ledger):
         moved = self.terms.moved / level if level else math.inf
         return epsilon_of_table(self.delta, self._rows(examples), releases, moved)
 
-    def _least(self, client: int, releases: Releases) -> float:
+    def _level_of(self, client: int, releases: Releases) -> float:
         """Return the least noise of a client's releases."""
         return min((level for _, level in self._kinds_of(client, releases)), default=self.levels[client])
 
@@ -137,23 +119,7 @@ class TableLedger(Ledger):
         """Return releases that cost more: as if one mini-batch were drawn each time."""
         compositions: list[Composition] = []
         for client, n in enumerate(self.sizes.tolist()):
-            made, level = releases.total(client), self._least(client, releases)
+            made, level = releases.total(client), self._level_of(client, releases)
             cost = math.ceil(cost_of(self._rows(n), made, np.array(float(made))))
             compositions.append(((Release(level, 1.0, "none"), cost),) if made else ())
         return compositions
-
-    def _epsilons(self, releases: Releases, view: View | None, final: bool) -> NDArray[np.float64]:
-        if not self.accounts_for(releases):
-            return np.full(len(self.sizes), math.nan)
-        kinds = ((n, self._least(client, releases), client) for client, n in enumerate(self.sizes.tolist()))
-        return np.array([self._spent(n, level, releases.total(client)) for n, level, client in kinds])
-
-    def epsilon_after(self, client: int, count: int, accountant: Accountant, level: float | None = None) -> float:
-        """Return a client's epsilon after `count` releases at the nominal or given level."""
-        return self._spent(int(self.sizes[client]), self.levels[client] if level is None else level, count)
-
-    def allowances(self, budgets: Sequence[float], most: int = 2**31) -> list[int]:
-        """Return the number of releases within each client's budget, at most `most`."""
-        most = min(most, MOST_RELEASES)
-        clients = zip(self.sizes.tolist(), self.levels, map(float, budgets), strict=True)
-        return [releases_within(functools.partial(self._spent, *kind), budget, most) for *kind, budget in clients]

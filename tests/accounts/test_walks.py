@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simfl.accounts import walk_laws, walks
 from simfl.accounts.walks import epsilons_of_walk, walk_of
-from simfl.privacy.gaussian import gaussian_delta, gaussian_epsilon
+from simfl.privacy.gaussian import gaussian_delta, gaussian_epsilon, smallest_epsilon
 from simfl.world.topology import build_topology
 
 
@@ -124,7 +124,7 @@ def test_clients_that_repeat_what_they_received_reveal_more_than_the_bound_for_n
     def attained(epsilon):
         return sum(p * gaussian_delta(epsilon, 1.0 / math.sqrt(n)) for p, n in zip(hits, noises, strict=True))
 
-    adversary = walk_laws.smallest_epsilon(delta, attained)
+    adversary = smallest_epsilon(delta, attained)
     found = epsilons_of_walk(w, steps, 3, 0, z, delta, uses=1)
     assert found.nonexpansive < adversary <= found.certified
 
@@ -143,7 +143,7 @@ def test_a_step_to_the_observer_reveals_all_of_it():
 def test_the_model_goes_on_after_the_last_step():
     """One step, at the client in half of the walks, and the observer gets what it made."""
     found = epsilons_of_walk(np.array([[0.0, 1.0], [1.0, 0.0]]), 1, 1, 0, 1.5, 1e-5)
-    once = walk_laws.smallest_epsilon(1e-5, lambda epsilon: 0.5 * gaussian_delta(epsilon, 1.0 / 1.5))
+    once = smallest_epsilon(1e-5, lambda epsilon: 0.5 * gaussian_delta(epsilon, 1.0 / 1.5))
     assert found.certified == pytest.approx(once, rel=1e-3)
     assert once < found.nonexpansive
 
@@ -158,7 +158,7 @@ def test_a_client_where_the_model_stays_long_has_all_its_gradients_counted():
         return sum(p * gaussian_delta(epsilon, math.sqrt(n) / z) for p, n in zip(chances, k, strict=True))
 
     found = epsilons_of_walk(walk("star", count), steps, 1, 0, z, delta)
-    assert found.certified >= walk_laws.smallest_epsilon(delta, attained)
+    assert found.certified >= smallest_epsilon(delta, attained)
 
 
 def test_gaussian_mixtures_are_those_of_their_parts():

@@ -8,10 +8,11 @@ import pytest
 from scipy.special import ndtr
 
 from simfl.privacy.assumptions import assumptions
+from simfl.privacy.closed_form import MOST_RELEASES
 from simfl.privacy.gaussian import gaussian_delta
 from simfl.privacy.ledger import Ledger
 from simfl.privacy.releases import Releases
-from simfl.privacy.tables import MOST_RELEASES, TableLedger, cost_of, delta_of, epsilon_of_table
+from simfl.privacy.tables import TableLedger, cost_of, delta_of, epsilon_of_table
 from simfl.privacy.terms import Terms
 
 
