@@ -26,10 +26,14 @@ def share_cores(processes: int) -> None:
     _processes = processes
 
 
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def idle_cores() -> int:
     """Return the number of cores for a run in this process, at least 1."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, usable // _processes)
+    return max(1, usable_cores() // _processes)
 
 
 class FirstToLast(Generic[Given]):

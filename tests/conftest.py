@@ -72,6 +72,7 @@ def pytest_configure(config):
             folder = Path(tempfile.mkdtemp(prefix="simfl-tests-"))
             config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    os.environ.setdefault("PJRT_NPROC", "1")  # a test may start JAX before simfl does
     compile_plainly()
     # Some hundred processes import simfl; without stored bytecode, each of them would compile all modules.
     sys.dont_write_bytecode = False

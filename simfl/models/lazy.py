@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from simfl.errors import RunError, ScenarioError
+from simfl.threads import usable_cores
 
 __all__ = ["jax", "jnp", "lax", "np", "start_jax"]
 
@@ -79,7 +80,9 @@ def start_jax() -> None:
             "processes with multiprocessing.get_context('spawn'), or use simfl.sweep"
         )
     if not _started:
-        os.environ.setdefault("PJRT_NPROC", "1")
+        # A program that has computed with JAX before has given it threads. Their number decides the last bits, so it
+        # is that of further cores and processes, and manifests have it.
+        os.environ.setdefault("PJRT_NPROC", str(usable_cores()) if has_devices() else "1")
         import jax.numpy
 
         jax.config.update("jax_cpu_enable_async_dispatch", False)

@@ -48,13 +48,14 @@ def versions() -> dict[str, str]:
 
 
 def flags() -> str:
-    """Return the environment's settings of XLA's compilation; "" for none.
+    """Return the environment's settings of XLA's compilation and threads; "" for none.
 
     They change a run's numbers.
     """
     given = sorted(flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith("--xla_dump"))
-    name = "JAX_DISABLE_MOST_OPTIMIZATIONS"
-    return " ".join([*given, *([f"{name}={os.environ[name]}"] if os.environ.get(name) else [])])
+    usual = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "", "PJRT_NPROC": "1"}
+    others = (f"{name}={value}" for name in usual if (value := os.environ.get(name) or usual[name]) != usual[name])
+    return " ".join([*given, *others])
 
 
 @dataclass(frozen=True)

@@ -36,12 +36,16 @@ def begun_at_once(cores: int) -> int:
 
 @functools.cache
 def _core(number: int) -> jax.Device:
-    """Return the device of a core; number 0 is JAX's own."""
+    """Return the device of a core; number 0 is JAX's own.
+
+    Each client has as many threads: the number of its devices, or `PJRT_NPROC` if that is more.
+    """
+    of_jax = jax.devices("cpu")
     if number == 0:
-        return jax.devices("cpu")[0]
+        return of_jax[0]
     from jaxlib import xla_client
 
-    client: Any = xla_client.make_cpu_client(asynchronous=False, num_devices=1)
+    client: Any = xla_client.make_cpu_client(asynchronous=False, num_devices=len(of_jax))
     device: jax.Device = client.devices()[0]
     return device
 

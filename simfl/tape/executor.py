@@ -17,7 +17,6 @@ from typing import Any, Literal, TypeVar
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxlib import xla_client  # JAX itself divides a CPU into devices only once in a process
 from numpy.typing import NDArray
 
 from simfl.each import EachArray, of_setting
@@ -93,18 +92,8 @@ def check_devices(device: jax.Device, count: int | Literal["auto"]) -> None:
 
 
 def choose_devices(device: jax.Device, count: int) -> list[jax.Device]:
-    """Return `count` devices of one kind; a CPU is divided into them, for tests."""
-    available = jax.devices(device.platform)
-    if count <= len(available):
-        return [device, *(other for other in available if other != device)][:count]
-    return _cpu_devices(count)
-
-
-@functools.cache
-def _cpu_devices(count: int) -> list[jax.Device]:
-    """Divide the CPU into `count` devices of one thread each, beside JAX's own."""
-    client: Any = xla_client.make_cpu_client(asynchronous=False, num_devices=count)
-    return list(client.devices())
+    """Return `count` devices of one kind, this one first."""
+    return [device, *(other for other in jax.devices(device.platform) if other != device)][:count]
 
 
 @dataclass(frozen=True)

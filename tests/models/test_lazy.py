@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 MODELS = """
 import os, sys
 import numpy as np
@@ -35,3 +37,24 @@ print(*(build_model(kind, input_shape=(4,), num_classes=3).init([1, 2]).sum() fo
 print("jax" in sys.modules)
 """
     assert run(code) == ["0.0 0.0", "False"]
+
+
+def test_a_program_that_computed_with_jax_before_gives_all_cores_its_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("PJRT_NPROC", "JAX_DISABLE_MOST_OPTIMIZATIONS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
+    code = """
+import jax
+jax.devices()
+from simfl.records.folder import flags
+from simfl.tape.cores import _core
+from simfl.tape.executor import choose_device
+from simfl.threads import usable_cores
+choose_device("cpu")
+print(os.environ["PJRT_NPROC"] == str(usable_cores()), [len(_core(k).client.devices()) for k in (0, 1)])
+os.environ["PJRT_NPROC"] = "5"
+print(flags())
+"""
+    assert run(code) == ["True [3, 3]", "--xla_force_host_platform_device_count=3 PJRT_NPROC=5"]

@@ -1,6 +1,7 @@
 """Runs whose steps several cores compute, and runs whose lanes several devices share."""
 
 import pytest
+from jaxlib import xla_client
 
 from simfl import ScenarioError, resume, run
 from simfl.bench.verification import _run
@@ -69,6 +70,8 @@ def test_models_worth_a_core_have_the_same_tables_on_any_number_of_cores(tmp_pat
 def test_two_devices_that_share_the_lanes_of_a_step_give_the_tables_of_one(tmp_path, monkeypatch):
     """As GPUs do."""
     one, _ = shared_by(1, scenario(privacy=PRIVACY), tmp_path)
+    client = xla_client.make_cpu_client(asynchronous=False, num_devices=2)  # JAX divides a CPU once in a process
+    monkeypatch.setattr(executor, "choose_devices", lambda device, count: client.devices())
 
     def on_two(problem, *, width, cores, devices, **others):
         return Executor(problem, width=2 * width, devices=2, **others)
