@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from simfl.models import AbstractModel
 from simfl.models.layered import AbstractNetwork
 from simfl.models.lazy import start_jax
+from simfl.scenario.own_code import in_one_line
 from simfl.tape.problem import LearningProblem
 
 #: Products of a mini-batch's losses from which on a gradient takes a millisecond or so: longer than to hand it over.
@@ -43,7 +44,8 @@ def _losses_of(problem: LearningProblem, batch: int) -> Any:
 @functools.lru_cache(maxsize=4)
 def _traced(model: AbstractModel, x: jax.ShapeDtypeStruct, y: jax.ShapeDtypeStruct) -> Any:
     """Return the losses of a batch; validation, a run and further runs ask."""
-    return jax.make_jaxpr(model.losses)(jax.ShapeDtypeStruct((model.size,), jnp.float32), x, y).jaxpr
+    with in_one_line("model", f"{model.kind}: losses of {len(x)} examples"):
+        return jax.make_jaxpr(model.losses)(jax.ShapeDtypeStruct((model.size,), jnp.float32), x, y).jaxpr
 
 
 def _counted(program: Any) -> tuple[int, int]:

@@ -2,8 +2,10 @@
 
 import pytest
 
+from simfl import ScenarioError
 from simfl.runs.runner import prepare
 from simfl.tape.equations import equations_of
+from tests.runs.test_as_on_a_gpu import Net
 
 
 def size_of(model, batch=8):
@@ -22,3 +24,16 @@ def test_results_grow_with_the_batch_and_equations_do_not(model):
     (few, small), (many, large) = size_of(model, 8), size_of(model, 16)
     assert few == many
     assert large > small
+
+
+class Few(Net):
+    """A model for fewer than eight examples at a time."""
+
+    def losses(self, params, x, y):
+        return super().losses(params, x[:7], y)
+
+
+def test_a_model_that_fails_on_a_mini_batch_is_one_line():
+    model = {"kind": f"{__name__}:Few"}
+    with pytest.raises(ScenarioError, match=r"^model: .*:Few: losses of 8 examples raised \w+Error: [^\n]*$"):
+        size_of(model)
