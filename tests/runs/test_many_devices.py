@@ -4,11 +4,14 @@ import pytest
 from jaxlib import xla_client
 
 from simfl import ScenarioError, resume, run
+from simfl.assembly.data import shared_data
 from simfl.bench.verification import _run
+from simfl.records import RunFolder
 from simfl.runs import context
 from simfl.runs.runner import prepare
 from simfl.scenario import from_mapping
-from simfl.tape import executor
+from simfl.studies.together import Group, groups_of
+from simfl.tape import cores, executor
 from simfl.tape.cores import Ahead
 from simfl.tape.equations import worth_a_core
 from simfl.tape.executor import Executor, choose_device
@@ -63,6 +66,37 @@ def test_small_models_on_two_cores_have_the_tables_of_one_program(tmp_path, sect
 def test_models_worth_a_core_have_the_same_tables_on_any_number_of_cores(tmp_path, monkeypatch, sections):
     monkeypatch.setattr(context, "worth_a_core", lambda problem: True)
     one, two = (shared_by(devices, scenario(**sections), tmp_path)[0] for devices in (1, 2))
+    assert digest_of(one) == digest_of(two)
+
+
+@pytest.mark.slow
+def test_settings_of_a_group_on_two_cores_have_the_tables_of_runs_alone_on_one(tmp_path):
+    changes = [{}, {"privacy.noise_multiplier": 0.5}, {"algorithm.step_size": 0.05}]
+    parts = scenario(privacy=PRIVACY, evaluate={"every": {"updates": 60}, "clients": True})
+    with shared_data():
+        execution = {"width": 4, "devices": 2}
+        setups = [prepare(from_mapping({**parts, "execution": execution}).replace(change)) for change in changes]
+    assert [*groups_of(setups, [None] * 3)] == [[0, 1, 2]]
+    group = Group(setups, choose_device("cpu"))
+    try:
+        together = group.run([RunFolder.create(tmp_path, "group", str(at)) for at in range(3)])
+    finally:
+        group.session.executor.close()
+    assert group.session.executor._cores.count == 2
+    for at, change in enumerate(changes):
+        alone, _ = shared_by(1, from_mapping(parts).replace(change).resolved(), tmp_path / str(at))
+        assert digest_of(together[at]) == digest_of(alone)
+
+
+@pytest.mark.slow
+def test_without_the_private_interface_of_jax_a_run_on_two_cores_uses_one(tmp_path, monkeypatch):
+    two, _ = shared_by(2, scenario(), tmp_path)
+    cores._core.cache_clear()
+    monkeypatch.delattr(xla_client, "make_cpu_client")
+    counts = []
+    monkeypatch.setattr(executor, "Cores", lambda count: counts.append(cores.Cores(count)) or counts[-1])
+    one, _ = shared_by(2, scenario(), tmp_path / "one")
+    assert [made.count for made in counts] == [1]
     assert digest_of(one) == digest_of(two)
 
 
