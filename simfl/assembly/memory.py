@@ -11,10 +11,10 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from simfl.assembly.setup import Setup
-from simfl.errors import ScenarioError
+from simfl.errors import RunError, ScenarioError
 from simfl.records.display import show_bytes
 from simfl.tape import Tape
 from simfl.tape.packing import LARGE, Bank, pack
@@ -29,6 +29,8 @@ PROGRAMS, OF_EQUATION, OF_OPTIMIZER = 150 << 20, 1.05 * 2**20, 65 << 20
 OF_LINEAR = 31
 #: Rows beside the bank while models are averaged, 16 at a time (`simfl.tape.executor.CHUNK_MODELS`) of 4 rows each.
 OF_MEAN = 16 * (1 + 4)
+#: Columns of these rows at most (`simfl.tape.kernels.average_program`), and then whole rows: two means and a model.
+OF_PART, OF_WHOLE = 2**16, 3
 #: Events after which a world in which little is updated is no longer played, to count rows.
 MOST_EVENTS = 10**5
 #: What to lower, by the part that is the largest of those that a scenario decides.
@@ -63,8 +65,15 @@ class Memory:
         return f"{show_bytes(self.total)} of memory, " + ", ".join(f"{name} {show_bytes(of)}" for name, of in largest)
 
 
-def memory_of(setup: Setup) -> Memory:
-    """Return the memory that a run of a scenario needs on a CPU, as an estimate."""
+class _NumbersError(RunError):
+    """The world asks for numbers, of which there are none while rows are counted."""
+
+
+def memory_of(setup: Setup, settings: int = 1) -> Memory:
+    """Return the memory that a run of a scenario needs on a CPU, as an estimate.
+
+    `settings` is the number of runs that are played together, each with a bank of its own.
+    """
     problem, dataset, training = setup.problem, setup.dataset, setup.training
     measured = [dataset.test_x, dataset.test_y, *(dataset.validation or ())]
     stored = sum(array.nbytes for array in (dataset.train_x, dataset.train_y, *measured))
@@ -85,15 +94,17 @@ def memory_of(setup: Setup) -> Memory:
     optimizers = sum(plan is not None for plan in (training.optimizer, training.server_optimizer))
     libraries = LIBRARIES + OF_PRIVACY * (setup.ledger is not None)
     kept = _table_rows(setup)
-    tables = {"tables": 4 * problem.model.size * kept} if kept else {}
+    row_bytes = 4 * problem.model.size
+    tables = {"tables": row_bytes * kept * settings} if kept else {}
+    averaged = min(OF_MEAN * row_bytes, OF_MEAN * 4 * OF_PART + OF_WHOLE * row_bytes)
     return Memory(
         {
             "libraries": libraries,
             "programs": PROGRAMS + round(OF_EQUATION * equations) + OF_OPTIMIZER * optimizers,
             "data": stored + on_device,
-            "models": 4 * problem.model.size * (rows_of(setup) - kept + 1),
+            "models": row_bytes * (rows_of(setup) - kept + 1) * settings,
             **tables,
-            "computing": 4 * problem.model.size * (OF_MEAN + 2 * begun) + results,
+            "computing": averaged + 2 * begun * row_bytes + results,
         },
         libraries + stored,
     )
@@ -104,14 +115,13 @@ def rows_of(setup: Setup) -> int:
 
     If a row is large, they are those that the algorithm has alive in its first updates, and an eighth more.
     """
-    clients, kept = setup.scenario.clients.count, _table_rows(setup)
-    if setup.problem.model.size < LARGE:
-        return 2 * clients + kept + 64
-    try:
-        alive = _alive(setup, max(64, 4 * clients))
-    except Exception:  # times that depend on numbers, of which there are none, or an error that the run reports
-        alive = 2 * clients
-    return alive + alive // 8 + kept + 2
+    if setup.rows is None:
+        clients, rows = setup.scenario.clients.count, 2 * setup.scenario.clients.count + 64
+        if setup.problem.model.size >= LARGE:
+            alive = _alive(setup, math.ceil(min(setup.kind.planned_total(setup.sizes.tolist()), max(64, 4 * clients))))
+            rows = alive + alive // 8 + 2
+        setup.rows = rows + _table_rows(setup)
+    return setup.rows
 
 
 def _table_rows(setup: Setup) -> int:
@@ -130,28 +140,45 @@ class _Counted:
         """Give places to the rows of a window."""
         pack(window, self.bank, 1, 1)
 
+    def fetch(self, *forms: Any) -> NoReturn:
+        """Refuse: no model has numbers."""
+        raise _NumbersError("a model without numbers")
+
+    def probe(self, *arguments: Any) -> NoReturn:
+        """Refuse: no model has numbers."""
+        raise _NumbersError("a decision without numbers")
+
 
 def _alive(setup: Setup, updates: int) -> int:
-    """Return the most rows that are alive at once in the first updates."""
+    """Return the most rows that are alive at once in the first updates.
+
+    They are at least two for each client if the world asks for numbers, for then it cannot go on.
+
+    Raises:
+        RunError: the algorithm fails, as it would in the run.
+    """
     from simfl.assembly.assemble import begin_world
 
-    counted: Any = _Counted()
+    counted = _Counted()
     tape = Tape(counted, window=updates, **setup.problem.recorded)
-    world, _algorithm = begin_world(setup, tape, updates)  # which keeps its models alive
-    world.clock.run(setup.scenario.stop.time, MOST_EVENTS)
-    tape.flush()
-    return int(counted.bank.capacity)
+    with contextlib.suppress(_NumbersError):
+        world, _algorithm = begin_world(setup, tape, updates)  # which keeps its models alive
+        world.clock.run(setup.scenario.stop.time, MOST_EVENTS)
+        tape.flush()
+        return counted.bank.capacity
+    return max(counted.bank.capacity, 2 * setup.scenario.clients.count)
 
 
-def refuse_too_large(setup: Setup) -> None:
-    """Refuse a run that does not fit into what this machine has left.
+def refuse_too_large(setup: Setup, settings: int = 1) -> None:
+    """Refuse a run, or some that are played together, if this machine has too little memory left.
 
     Raises:
         ScenarioError: one line that says what to lower.
     """
-    memory, left = memory_of(setup), available_bytes()
+    memory, left = memory_of(setup, settings), available_bytes()
     if memory.total - memory.loaded > left:
-        largest = max(LOWER, key=lambda name: memory.parts.get(name, 0))
+        decided = {**memory.parts, "programs": memory.parts["programs"] - PROGRAMS}
+        largest = max(LOWER, key=lambda name: decided.get(name, 0))
         raise ScenarioError(
             f"{setup.scenario.name}: expected a run that fits into the {show_bytes(left)} of memory that are left "
             f"here, found one that needs {memory}; lower {LOWER[largest]}"

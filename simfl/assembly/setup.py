@@ -117,6 +117,7 @@ class Setup:
         training: the plain values of local training.
         options: further arguments of the algorithm.
         warnings: lines for the user.
+        rows: of the bank, once `simfl.assembly.memory.rows_of` has counted them.
     """
 
     scenario: Scenario
@@ -138,6 +139,7 @@ class Setup:
     training: Training = field(init=False)
     options: dict[str, Any] = field(init=False)
     warnings: list[str] = field(init=False)
+    rows: int | None = field(init=False, default=None)
 
     @functools.cached_property
     def sizes(self) -> NDArray[np.int64]:

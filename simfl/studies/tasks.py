@@ -114,6 +114,7 @@ def _together(unit: Sequence[RunTask], outcomes: dict[int, RunOutcome]) -> None:
     """Play tasks together; add the outcomes, without those to run alone."""
     from simfl.assembly.assemble import assemble
     from simfl.assembly.data import shared_data
+    from simfl.assembly.memory import refuse_too_large
     from simfl.records import RunFolder
     from simfl.runs.checkpoint import fingerprint, read
     from simfl.runs.intervals import FILE
@@ -128,6 +129,8 @@ def _together(unit: Sequence[RunTask], outcomes: dict[int, RunOutcome]) -> None:
     for numbers in groups_of(setups, [since[k].position if k in since else None for k in range(len(unit))]):
         if len(numbers) == 1:
             continue
+        if device.platform == "cpu":
+            refuse_too_large(setups[numbers[0]], len(numbers))  # alone, each needs less
         folders = []
         for number in numbers:
             if number not in since:

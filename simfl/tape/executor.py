@@ -45,7 +45,7 @@ MOST_COUNTED = 2**31 - 1
 CHUNK_MODELS = 16
 #: Largest number of floats in the gradients of a chunk of examples, 64 MB: a model may compute them one by one.
 CHUNK_GRADIENTS = 2**24
-#: Number of floats that are read from the bank, or written to it, at a time: 16 MB.
+#: Largest number of floats that are read from the bank, or written to it, at a time: 16 MB.
 CHUNK_VALUES = 2**22
 #: Largest number of bytes of noise, and of examples, that settings of a group share.
 MOST_DRAWN_BYTES = 2**26
@@ -296,7 +296,7 @@ class Executor:
         self._ahead = Ahead(draws_beside and self._draws_before and not cores)
         self._draws_of = functools.partial(kernels.draws_program, shapes, operation)
         self._probe = kernels.probe_program(shapes, problem.operation, reads)
-        self._average = kernels.average_program(bank, reads, CHUNK_MODELS)
+        self._average = kernels.average_program(bank, reads, CHUNK_MODELS, CHUNK_VALUES // (2 * CHUNK_MODELS * reads))
         self._rows = kernels.rows_program(bank, reads)
         self._constants = kernels.constants_program(bank)
         self._gather = kernels.gather_program(bank)

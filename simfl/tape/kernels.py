@@ -798,7 +798,7 @@ def finish_program(
 
 
 @kept
-def average_program(reads: int, chunk: int) -> Any:
+def average_program(reads: int, chunk: int, columns: int) -> Any:
     """Return the program of the mean model f32[d] and the consensus distance.
 
     It maps (bank, places [k, reads], coefs, valid [k]) to (mean model f32[d], consensus distance f32).
@@ -806,23 +806,53 @@ def average_program(reads: int, chunk: int) -> Any:
     The consensus distance is the root mean square distance of the models to their mean,
     sqrt( (1/K) sum_k ||w_k - w_mean||^2 ). Clients are summed in their order, so that the result
     does not depend on the places of rows in the bank. k is padded to a multiple of `chunk`.
+
+    A model of at least 2 `columns` numbers is computed in parts of `columns` numbers, the last one with what is left:
+    so each number is at the same place of a vector register as in one part, and has the same bits.
     """
 
     def run(bank: jax.Array, places: jax.Array, coefs: jax.Array, valid: jax.Array) -> tuple[jax.Array, jax.Array]:
         places, coefs = places.reshape(-1, chunk, reads), coefs.reshape(-1, chunk, reads)
         valid = valid.reshape(-1, chunk)
-        count = valid.sum()
+        count, size = valid.sum(), bank.shape[1]
+        parts = max(1, size // columns)
 
-        def models(i: jax.Array) -> jax.Array:
-            return _forms(coefs[i], bank[places[i].reshape(-1)].reshape(chunk, reads, -1))
+        def in_parts(part_of: Callable[[Any, int], jax.Array]) -> jax.Array:
+            """Return f32[d] from the function (first number, how many) -> numbers."""
+            if parts == 1:
+                return part_of(0, size)
 
-        def add(i: jax.Array, total: jax.Array) -> jax.Array:
-            return total + jnp.matmul(valid[i], models(i), precision=PRECISION)
+            def put(i: jax.Array, made: jax.Array) -> jax.Array:
+                return jax.lax.dynamic_update_slice(made, part_of(i * columns, columns), (i * columns,))
 
-        mean = jax.lax.fori_loop(0, len(places), add, jnp.zeros(bank.shape[1])) / count
+            last = (parts - 1) * columns
+            made = jax.lax.fori_loop(0, parts - 1, put, jnp.zeros(size))
+            return made.at[last:].set(part_of(last, size - last))
+
+        def models(places: jax.Array, coefs: jax.Array, first: Any, length: int) -> jax.Array:
+            each = jax.vmap(lambda place: jax.lax.dynamic_slice(bank, (place, first), (1, length))[0])
+            return _forms(coefs, each(places.reshape(-1)).reshape(*places.shape, length))
+
+        def mean_of(first: Any, length: int) -> jax.Array:
+            def add(i: jax.Array, total: jax.Array) -> jax.Array:
+                return total + jnp.matmul(valid[i], models(places[i], coefs[i], first, length), precision=PRECISION)
+
+            return jax.lax.fori_loop(0, len(places), add, jnp.zeros(length)) / count
+
+        mean = in_parts(mean_of)
+
+        def squared(models: jax.Array) -> jax.Array:
+            return jnp.sum((models - mean) ** 2, axis=1)
+
+        def alone(form: tuple[jax.Array, jax.Array]) -> jax.Array:
+            place, coef = form[0][None], form[1][None]
+            return squared(in_parts(lambda *part: models(place, coef, *part)[0])[None])[0]
 
         def spread(i: jax.Array, total: jax.Array) -> jax.Array:
-            return total + jnp.sum(valid[i] * jnp.sum((models(i) - mean) ** 2, axis=1))
+            forms = places[i], coefs[i]
+            return total + jnp.sum(
+                valid[i] * (squared(models(*forms, 0, size)) if parts == 1 else jax.lax.map(alone, forms))
+            )
 
         return mean, jnp.sqrt(jax.lax.fori_loop(0, len(places), spread, jnp.float32(0.0)) / count)
 

@@ -12,7 +12,7 @@ import pytest
 import simfl
 from simfl.assembly import memory
 from simfl.cli.app import main
-from simfl.errors import ScenarioError
+from simfl.errors import RunError, ScenarioError
 from simfl.runs.runner import prepare
 
 SMALL = {"name": "small", "algorithm": {"kind": "adpsgd", "batch_size": 8}, "clients": 4, "stop": {"updates": 40}}
@@ -53,14 +53,38 @@ def test_rows_of_a_large_model_are_those_that_the_algorithm_has_alive(tmp_path, 
         for kind in ("sync_sgd", "adpsgd", "k_gt")
     }
     assert alive["sync_sgd"] < alive["adpsgd"] < alive["k_gt"] < 64
-    assert memory.rows_of(setup) == alive["adpsgd"] * 9 // 8 + 2
-    assert simfl.run(setup, out=tmp_path).manifest.digest == usual
+    large = prepare(SMALL)
+    assert memory.rows_of(large) == alive["adpsgd"] * 9 // 8 + 2
+    assert simfl.run(large, out=tmp_path).manifest.digest == usual
+
+
+def test_rows_are_counted_once(tmp_path, monkeypatch):
+    counts, alive = [], memory._alive
+    monkeypatch.setattr(memory, "LARGE", 1)
+    monkeypatch.setattr(memory, "_alive", lambda setup, updates: counts.append(updates) or alive(setup, updates))
+    setup = prepare(SMALL)
+    memory.memory_of(setup)
+    simfl.run(setup, out=tmp_path, progress=False)
+    assert counts == [40], "the updates of the run, which are fewer than 64"
 
 
 def test_rows_of_a_run_whose_times_depend_on_numbers_are_two_for_each_client(monkeypatch):
+    algorithm = {"kind": "fedavg", "batch_size": 8, "fraction": 0.5}
+    setup = prepare({**SMALL, "algorithm": algorithm, "selection": {"kind": "power_of_choice", "candidates": 3}})
     monkeypatch.setattr(memory, "LARGE", 1)
-    monkeypatch.setattr(memory, "_alive", lambda setup, updates: 1 / 0)
-    assert memory.rows_of(prepare(SMALL)) == 8 + 1 + 2
+    assert memory.rows_of(setup) == 8 + 1 + 2
+
+
+def test_an_error_of_the_algorithm_is_raised_when_rows_are_counted(monkeypatch):
+    monkeypatch.setattr(memory, "LARGE", 1)
+    monkeypatch.setattr(memory, "pack", lambda *window: 1 / 0)
+    with pytest.raises(RunError, match="ZeroDivisionError"):
+        memory.rows_of(prepare(SMALL))
+
+
+def test_runs_that_are_played_together_have_a_bank_each():
+    one, eight = (memory.memory_of(prepare(SMALL), settings).parts for settings in (1, 8))
+    assert eight["models"] == 8 * one["models"]
 
 
 def test_rows_of_tables_are_counted():

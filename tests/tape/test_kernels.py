@@ -59,3 +59,23 @@ def test_a_step_of_long_rows_does_not_read_those_after_the_last_of_a_form_and_ke
     read = np.asarray(stepped(bank, coefs, places, scale, total))
     assert np.isnan(read[0]).all()
     np.testing.assert_array_equal(read[1:], every[1:4])
+
+
+@pytest.mark.parametrize(("size", "columns"), [(5003, 128), (20_480, 1024), (79_510, 2**15)])
+def test_a_mean_in_parts_has_the_bits_of_one_part_and_needs_few_rows(size, columns):
+    generator, models, rows, reads, chunk = np.random.default_rng(size), 20, 12, 4, 16
+    bank = generator.standard_normal((rows, size)).astype(np.float32)
+    bank[-1] = 0.0  # the spare row
+    places, coefs = np.full((2 * chunk, reads), rows - 1, np.int32), np.zeros((2 * chunk, reads), np.float32)
+    places[:models] = generator.integers(0, rows - 1, (models, reads))
+    coefs[:models] = generator.random((models, reads))
+    given = bank, places, coefs, (np.arange(2 * chunk) < models).astype(np.float32)
+    whole, in_parts = [
+        kernels.average_program(bank.shape, reads, chunk, most)._jitted.lower(*given).compile()
+        for most in (size, columns)
+    ]
+    for one, other in zip(whole(*given), in_parts(*given), strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    at_a_time = chunk * (1 + reads) * 2 * columns + 3 * size
+    assert in_parts.memory_analysis().temp_size_in_bytes <= 4 * at_a_time + 2**16
+    assert whole.memory_analysis().temp_size_in_bytes >= 4 * chunk * (1 + reads) * size
