@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from simfl.algorithms import ALGORITHMS
+from simfl.assembly import memory
 from simfl.assembly.assemble import assemble
 from simfl.assembly.data import shared_data
 from simfl.each import DisagreementError
@@ -383,6 +384,15 @@ def test_a_group_that_was_interrupted_in_the_middle_goes_on(way, tmp_path, monke
         assert [each.status for each in sweep(sweep_of(120, **privacy), out=tmp_path, jobs=1).runs] == ["done"] * 3
         assert len(played_at) == 1, "they went on together"
     same_as_whole(cut, whole)
+
+
+def test_runs_that_do_not_fit_together_run_alone(tmp_path, monkeypatch, without_numbers):
+    setup = assemble(scenario())
+    needs, groups = [memory.memory_of(setup, settings).total for settings in (2, 3)], []
+    monkeypatch.setattr(memory, "available_bytes", lambda: sum(needs) / 2 - memory.memory_of(setup).loaded)
+    monkeypatch.setattr("simfl.studies.together.Group", lambda *given: groups.append(given))
+    assert [run.status for run in sweep(sweep_of(40), out=tmp_path, jobs=1).runs] == ["done"] * 3
+    assert not groups
 
 
 @pytest.mark.slow
