@@ -17,14 +17,16 @@ from simfl.assembly.setup import Setup
 from simfl.errors import RunError, ScenarioError
 from simfl.records.display import show_bytes
 from simfl.tape import Tape
+from simfl.tape.layout import padded_size
 from simfl.tape.packing import LARGE, Bank, pack
 from simfl.tape.recording import Window
 from simfl.threads import idle_cores
 
 #: Python with the libraries of every run, and with those of privacy; measured.
 LIBRARIES, OF_PRIVACY = 230 << 20, 70 << 20
-#: Compiled programs of a run, further ones for each equation of a model's loss, and for an optimizer; measured.
-PROGRAMS, OF_EQUATION, OF_OPTIMIZER = 150 << 20, 1.05 * 2**20, 65 << 20
+#: Compiled programs of a run, further ones for each equation of a model's loss, for an optimizer, and for each size of
+#: functions of models; measured.
+PROGRAMS, OF_EQUATION, OF_OPTIMIZER, OF_SIZE = 150 << 20, 1.05 * 2**20, 65 << 20, 25 << 20
 #: Equations of the loss of a linear model.
 OF_LINEAR = 31
 #: Rows beside the bank while models are averaged, 16 at a time (`simfl.tape.executor.CHUNK_MODELS`) of 4 rows each.
@@ -92,6 +94,7 @@ def memory_of(setup: Setup, settings: int = 1) -> Memory:
         cores = min(idle_cores() if forced == "auto" else forced, setup.scenario.clients.count)
         begun = begun_at_once(cores) if worth_a_core(problem) else 0
     optimizers = sum(plan is not None for plan in (training.optimizer, training.server_optimizer))
+    mixed = padded_size(setup.kind.most_mixed(setup.scenario.clients.count))
     libraries = LIBRARIES + OF_PRIVACY * (setup.ledger is not None)
     kept = _table_rows(setup)
     row_bytes = 4 * problem.model.size
@@ -100,11 +103,14 @@ def memory_of(setup: Setup, settings: int = 1) -> Memory:
     return Memory(
         {
             "libraries": libraries,
-            "programs": PROGRAMS + round(OF_EQUATION * equations) + OF_OPTIMIZER * optimizers,
+            "programs": PROGRAMS
+            + round(OF_EQUATION * equations)
+            + OF_OPTIMIZER * optimizers
+            + OF_SIZE * (mixed.bit_length() - 1),
             "data": stored + on_device,
             "models": row_bytes * (rows_of(setup) - kept + 1) * settings,
             **tables,
-            "computing": averaged + 2 * begun * row_bytes + results,
+            "computing": averaged + (2 * begun + mixed) * row_bytes + results,
         },
         libraries + stored,
     )

@@ -82,6 +82,14 @@ def test_an_error_of_the_algorithm_is_raised_when_rows_are_counted(monkeypatch):
         memory.rows_of(prepare(SMALL))
 
 
+def test_each_size_of_the_means_of_fragments_counts_as_a_program():
+    few, many = (
+        memory.memory_of(prepare({**SMALL, "algorithm": {"kind": "divshare", "batch_size": 8, **options}})).parts
+        for options in ({"fragments": 3, "peers": 1}, {"fragments": 10, "peers": 3})
+    )
+    assert many["programs"] - few["programs"] == 3 * memory.OF_SIZE, "4 models against 31"
+
+
 def test_runs_that_are_played_together_have_a_bank_each():
     one, eight = (memory.memory_of(prepare(SMALL), settings).parts for settings in (1, 8))
     assert eight["models"] == 8 * one["models"]
