@@ -94,7 +94,7 @@ def memory_of(setup: Setup, settings: int = 1) -> Memory:
         cores = min(idle_cores() if forced == "auto" else forced, setup.scenario.clients.count)
         begun = begun_at_once(cores) if worth_a_core(problem) else 0
     optimizers = sum(plan is not None for plan in (training.optimizer, training.server_optimizer))
-    mixed = padded_size(setup.kind.most_mixed(setup.scenario.clients.count))
+    mixed = padded_size(setup.scenario.algorithm.mixed(setup.scenario.clients.count))
     libraries = LIBRARIES + OF_PRIVACY * (setup.ledger is not None)
     kept = _table_rows(setup)
     row_bytes = 4 * problem.model.size
@@ -176,7 +176,9 @@ def _alive(setup: Setup, updates: int) -> int:
 
 
 def refuse_too_large(setup: Setup, settings: int = 1) -> None:
-    """Refuse a run, or some that are played together, if this machine has too little memory left.
+    """Refuse a run that does not fit into what this machine has left.
+
+    `settings` is the number of runs that are played together.
 
     Raises:
         ScenarioError: one line that says what to lower.

@@ -300,10 +300,6 @@ class Kind(Generic[C]):
             planned = math.ceil(self.planned_total(sizes) / self.config.at_a_time(len(sizes)) - 1e-9)
         return planned if most is None else min(planned, most)
 
-    def most_mixed(self, clients: int) -> int:
-        """Return how many models one function of models takes, if that changes from call to call; else 1."""
-        return 1
-
     def protection(self, setup: Setup) -> Protection | None:
         """Return a special protection; None for that of `assembly/privacy.py`."""
         return None

@@ -12,7 +12,7 @@ from simfl.assembly.traffic import cost_of, overloads
 from simfl.assembly.world import batch_times_s
 from simfl.errors import ScenarioError
 from simfl.scenario import algorithms as schema
-from simfl.scenario.algorithms.gossip import A2CiD2, DivShare
+from simfl.scenario.algorithms.gossip import A2CiD2
 from simfl.scenario.units import format_time
 
 #: Models in flight that fit into memory: a kilobyte each, for any size of the model.
@@ -72,17 +72,6 @@ class AdPsgdKind(BoundedKind[schema.AdPsgd]):
             plain = not setup.links.rules and setup.underlay is None
             instead = ", or links: {latency: 0 s, bandwidth: null}" if plain else ""
             yield f"algorithm.exchange: atomic averages in no time, although links have {cost}; use messages{instead}"
-
-
-class DivShareKind(Kind[DivShare]):
-    """DivShare: a mean has as many fragments as have come since the last one."""
-
-    sections = (DivShare,)
-
-    def most_mixed(self, clients: int) -> int:
-        """Return the client's own model, and the fragments that reach a client in a round, on average."""
-        peers = max(1, (clients - 1).bit_length()) if self.config.peers is None else self.config.peers
-        return 1 + self.config.fragments * min(clients - 1, peers)
 
 
 class MixingKind(Kind[schema.DecentralizedSgd | schema.CorrectedGossip]):

@@ -166,6 +166,11 @@ class AlgorithmConfig(Config):
         """Return the nominal number of updates in a sum of its server."""
         return clients
 
+    def mixed(self, clients: int) -> int:
+        """Return how many models a function takes, if that changes; else 1."""
+        del clients
+        return 1
+
     def settled(self, scenario: Sections) -> Self:
         """Return the section with the defaults that depend on other sections."""
         del scenario

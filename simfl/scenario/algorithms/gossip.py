@@ -112,6 +112,11 @@ class DivShare(AlgorithmConfig):
         """Yield a problem if there are too few clients."""
         yield from _too_many_peers(self.peers, scenario.clients.count)
 
+    def mixed(self, clients: int) -> int:
+        """Return 1, and the fragments that reach a client in a round on average."""
+        peers = max(1, (clients - 1).bit_length()) if self.peers is None else self.peers
+        return 1 + self.fragments * min(clients - 1, peers)
+
 
 def _too_many_peers(peers: int | None, count: int) -> Iterator[Problem]:
     """Yield a problem if a client cannot have that many receivers."""
