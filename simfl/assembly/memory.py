@@ -26,7 +26,7 @@ from simfl.threads import idle_cores
 LIBRARIES, OF_PRIVACY = 230 << 20, 70 << 20
 #: Compiled programs of a run, further ones for each equation of a model's loss, for an optimizer, and for each size of
 #: functions of models; measured.
-PROGRAMS, OF_EQUATION, OF_OPTIMIZER, OF_SIZE = 150 << 20, 1.05 * 2**20, 65 << 20, 25 << 20
+PROGRAMS, OF_EQUATION, OF_OPTIMIZER, OF_SIZE = 150 << 20, 1.05 * 2**20, 65 << 20, 20 << 20
 #: Equations of the loss of a linear model.
 OF_LINEAR = 31
 #: Rows beside the bank while models are averaged, 16 at a time (`simfl.tape.executor.CHUNK_MODELS`) of 4 rows each.
