@@ -28,9 +28,14 @@ FOLDER = Path(__file__).parents[1] / "notebooks"
 INSTALL = """\
 import subprocess
 import sys
+from importlib.metadata import version
 
 if "google.colab" in sys.modules:
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *{packages}], check=True)"""
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *{packages}], check=True)
+    # A kernel that has imported these would go on with the versions that were replaced.
+    imported = {{name: sys.modules[name] for name in ("numpy", "pandas") if name in sys.modules}}
+    if any(module.__version__ != version(name) for name, module in imported.items()):
+        raise SystemExit("simfl is installed: choose Runtime > Restart session, then run all cells again")"""
 #: Figures are at most this wide in the stored notebook, in pixels.
 WIDTH = 900
 

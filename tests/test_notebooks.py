@@ -3,10 +3,14 @@
 import itertools
 import re
 import runpy
+import subprocess
+import sys
+import types
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import nbformat
+import numpy as np
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
@@ -52,6 +56,30 @@ def test_the_first_cell_installs_simfl_in_colab_alone(path):
     assert first.source.startswith("import subprocess")
     assert 'if "google.colab" in sys.modules' in first.source
     assert not first.outputs
+
+
+def test_the_first_cell_asks_for_a_restart_if_the_kernel_goes_on_with_a_replaced_package(monkeypatch):
+    cell = MAKE["INSTALL"].format(packages='["simfl", "flax"]')
+    commands = []
+    monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
+    exec(cell, {})
+    assert not commands
+    monkeypatch.setitem(sys.modules, "google.colab", types.ModuleType("google.colab"))
+    exec(cell, {})
+    assert commands == [[sys.executable, "-m", "pip", "install", "--quiet", "simfl", "flax"]]
+    monkeypatch.setattr(np, "__version__", "2.0.2")
+    with pytest.raises(SystemExit, match="Restart session"):
+        exec(cell, {})
+
+
+def test_notebooks_need_no_clone():
+    for path in NOTEBOOKS:
+        cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+        assert not any("__file__" in source for source in cells), path
+        for source in cells:
+            if written := re.match(r"%%writefile \{FOLDER\}/(\S+)\n", source):
+                beside = path.with_suffix("") / written[1]  # pages run it, and a test of the site validates it
+                assert source[written.end() :] + "\n" == beside.read_text(encoding="utf-8"), beside
 
 
 def test_quickstart_and_examples_are_listed():

@@ -128,7 +128,8 @@ def test_the_image_has_no_more_than_simfl():
     lines = (ROOT / "packaging" / "Dockerfile").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 15
     assert {line.split(" ")[0] for line in lines if line[:1].isalpha()} <= {
-        "FROM", "WORKDIR", "COPY", "RUN", "USER", "ENTRYPOINT", "CMD"
+        "FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "ENTRYPOINT", "CMD"
     }  # fmt: skip
-    assert "USER simfl" in lines, "not root"
+    assert "USER 1000" in lines, "not root"
+    assert "ENV HOME=/tmp" in lines, "a user of the host has no home in the image"
     assert all("--no-cache-dir" in line for line in lines if "pip " in line and line.startswith("RUN"))
