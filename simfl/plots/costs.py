@@ -37,6 +37,7 @@ def plot_costs(
     such as "test_loss=0.3"; by default the best accuracy that every run reached.
     """
     from matplotlib import pyplot as plt
+    from matplotlib.patheffects import withStroke
     from matplotlib.ticker import EngFormatter
 
     table = compare_groups(groups, target) if table is None else table
@@ -65,10 +66,12 @@ def plot_costs(
                     ax.plot(
                         points, [place] * len(points), "o", color="#222222", markersize=3.5, markerfacecolor="white"
                     )
-            ax.errorbar(
+            bars = ax.errorbar(
                 means[has_interval] / scale.divisor, places[has_interval], xerr=halves[has_interval] / scale.divisor,
                 fmt="none", ecolor="#222222", elinewidth=1.0, capsize=2.5,
             )  # fmt: skip
+            for line in bars.get_children():  # an outline shows them on dark colors
+                line.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
             for place, mean, lacks in zip(places, means, without, strict=True):
                 if math.isnan(mean):
                     why = " has no rounds" if lacks else " not reached by every run"

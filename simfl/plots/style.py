@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _OTHERS = PALETTE[3:]
 
 #: The curves of a figure have different line styles, for figures in gray; further curves have different markers.
-LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (10, 3)))
+LINE_STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 MARKERS = (None, "o", "s", "^", "D", "v")
 _RC = {
     "font.family": "sans-serif",
@@ -48,6 +48,7 @@ _RC = {
     "legend.edgecolor": "none",
     "legend.framealpha": 0.9,
     "legend.fontsize": 9,
+    "legend.handlelength": 3.0,  # of long dashes, more than one
     "figure.dpi": 110,
     "pdf.fonttype": 42,
     "svg.fonttype": "none",  # text remains text, which can be searched and edited

@@ -10,11 +10,14 @@ import pytest
 from simfl.papers.adp2sgd import theory
 from simfl.papers.network_privacy import study as network_privacy
 from simfl.papers.proactive_dp import study as proactive_dp
+from simfl.plots.curves import save_and_close
+from simfl.reproduction import pages
 from simfl.reproduction.evidence import Verdict
 from simfl.reproduction.pages import cell, draw, numbers_of
 from simfl.reproduction.reading import counted, judged
 from simfl.reproduction.reproducing import PAPERS, find_paper, plan_of, scenarios_folder
 from tests.papers.made_up import all_experiments, made_up
+from tests.plots.gray import alike_in_gray
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +87,14 @@ def test_the_quick_form_judges_the_headlines(name, tmp_path):
 
 
 @papers
-def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
+def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path, monkeypatch):
+    alike = []
+
+    def saved(figure, *paths):
+        alike.extend((paths[0].stem, *pair) for pair in alike_in_gray(figure))
+        return save_and_close(figure, *paths)
+
+    monkeypatch.setattr(pages, "save_and_close", saved)
     paper = find_paper(name)
     experiments = all_of(name)
     places = {own: i for i, own in enumerate(experiments)}
@@ -102,6 +112,7 @@ def test_all_claims_numbers_and_figures_come_from_runs(name, tmp_path):
     figures = dict(draw(paper, runs, tmp_path))
     assert {path.stem for path in figures} == set(paper.figures)
     assert all(path.stat().st_size > 10_000 for path in figures)
+    assert not alike, "curves of a gray print"
     assert {claim.figure for claim in claims} <= {"", *paper.figures}
     numbers = counted(paper, runs)
     text = "\n".join(numbers_of(numbers))

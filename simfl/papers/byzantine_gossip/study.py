@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from simfl.papers.drawing import Figure, labeled, panels, with_bars
+from simfl.plots.style import PALETTE
 from simfl.records import Run
 from simfl.reproduction.evidence import SEEDS, Reading, within
 from simfl.reproduction.papers import Experiment, Number, Paper, PaperClaim, Runs, Section
@@ -117,11 +118,11 @@ def draw_ring(runs: Runs) -> Figure:
     for axis, case in zip(axes.flat, cases, strict=False):
         cells = runs.cells(RING, "softmax", *case)
         values = [tuple(map(reached, runs.of(RING, cell).values())) for cell in cells]
-        with_bars(axis, range(len(cells)), values, ls="", label="simfl")
+        with_bars(axis, range(len(cells)), values, ls="", color=PALETTE[0], label="simfl")
         paper = [PUBLISHED.get(case, {}).get(cell[-1], float("nan")) for cell in cells]
-        axis.plot(range(len(cells)), paper, "x", label="published")
+        axis.plot(range(len(cells)), paper, "x", color=PALETTE[1], label="published")
         axis.set_xticks(range(len(cells)), [cell[-1].replace(" ", "\n") for cell in cells])
-        axis.set_title(f"{case[1]}, {case[0]}")
+        axis.set(title=f"{case[1]}, {case[0]}", xlim=(-0.5, len(cells) - 0.5))
     return labeled(figure, axes, "", "accuracy of honest clients, %", columns=2)
 
 

@@ -163,5 +163,5 @@ def draw_parameters(runs: Runs) -> Figure:
             _over_updates(axis, runs, plan.PARAMETERS, cell, color=color, ls=line, marker=mark, label=label)
         axis.set(title=f"({letter}) {name}", ylim=(0, 100))
         axis.xaxis.set_major_formatter("{x:,.0f}")
-        axis.legend(loc="lower right")
+        axis.legend(loc="center right")  # between the curves that learn and those that do not
     return labeled(figure, axes, "updates")

@@ -14,7 +14,7 @@ from simfl.papers.drawing import Axes, Figure, labeled, log_axis, panels, with_b
 from simfl.papers.proactive_dp import theorems as proactive
 from simfl.papers.proactive_dp.predicting import predicted
 from simfl.plots.groups import average
-from simfl.plots.style import PALETTE, line_of
+from simfl.plots.style import LINE_STYLES, PALETTE, line_of
 from simfl.records import Run
 from simfl.reproduction.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, exactly, show, within
 from simfl.reproduction.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
@@ -507,7 +507,7 @@ def draw_sizes(runs: Runs) -> Figure:
     axis.set(xlabel="batch size s of a client, σ = 19.3", ylabel="test accuracy, %")
     log_axis(axis, list(curves[STRONGLY]))
     _above(axis, curves)
-    axis.legend(loc="lower right")
+    axis.legend(loc="upper left")
     return figure
 
 
@@ -559,14 +559,15 @@ def draw_graph_and_runs(runs: Runs) -> Figure:
     data = list(tried_noises(runs))
     figure, axes = panels(1, len(data), (3.7 * len(data) + 0.4, 3.6), sharey=True)
     for axis, tried in zip(axes.flat, data, strict=True):
-        for (reading, words), color in zip(NOISES.items(), PALETTE[1:], strict=False):
+        for (reading, words), color, line in zip(NOISES.items(), PALETTE[1:], LINE_STYLES[1:], strict=False):
             values = foreseen(runs, tried, reading)
             heights = [mean(of_noise) for of_noise in values.values()]
-            axis.plot(list(values), heights, "--", color=color, lw=1.4, label=f"graph, noise {words.partition(',')[0]}")
+            label = f"graph, noise {words.partition(',')[0]}"
+            axis.plot(list(values), heights, ls=line, color=color, lw=1.4, label=label)
         reached = [runs.accuracy(tried.section, cell) for cell in tried.noises.values()]
         with_bars(axis, list(tried.noises), reached, color=PALETTE[0], label="private run")
         wanted = (1 - LOSS) * mean(runs.accuracy(tried.section, tried.open))
-        axis.axhline(wanted, color="#555555", ls=":", lw=1.2, label=f"{LOSS:.0%} lost")
+        axis.axhline(wanted, color="#555555", lw=0.9, label=f"{LOSS:.0%} lost")
         log_axis(axis, list(tried.noises), "{:.3g}")
         axis.set_title(tried.data, fontsize=9)
     return labeled(figure, axes, "noise multiplier σ", columns=3)

@@ -12,6 +12,7 @@ of its own problem.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -222,7 +223,9 @@ def drawing_of(*statements: Statement) -> Callable[[Runs], Figure]:
                 axis.set(xscale="log", yscale="log", xlabel=own.axis)
                 axis.set_xticks(ends, [f"{end:,.0f}" for end in ends])
             axis.tick_params(which="minor", labelbottom=False, labelleft=False)
-            axis.set_title(f"{own.section.title.rpartition(', ')[2]}, {problem}\n{own.quantity}", fontsize=7)
+            title = f"{own.section.title.rpartition(', ')[2]}, {problem}"
+            axis.set_title(textwrap.fill(title, 40), fontsize=8)
+            axis.set_ylabel(own.quantity, fontsize=8)
         for axis in list(axes.flat)[len(shown) :]:
             axis.set_visible(False)
         pairs = [pair for axis in axes.flat for pair in zip(*axis.get_legend_handles_labels(), strict=True)]

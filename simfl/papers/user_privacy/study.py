@@ -227,7 +227,8 @@ def draw_equal(runs: Runs) -> Figure:
     figure, axes = panels(1, 2, (8, 3.4), sharey=True)
     left, right = axes[0]
     for number, (server, noise) in enumerate(itertools.product(BASES, NOISES)):
-        look = {"label": f"{server}, {noise}", "color": PALETTE[number % 3], "ls": "-" if server == BUFFERS else "--"}
+        line, mark = "-" if server == BUFFERS else "--", "os^"[number % 3]
+        look = {"label": f"{server}, {noise}", "color": PALETTE[number % 3], "ls": line, "marker": mark}
         accuracies = {cell[-1]: runs.each(EQUAL, cell, reached) for cell in runs.cells(EQUAL, server, noise)}
         if accuracies:
             with_bars(left, list(accuracies), list(accuracies.values()), **look)
@@ -235,7 +236,8 @@ def draw_equal(runs: Runs) -> Figure:
         grid = np.geomspace(0.05, 60.0, 100)
         curves = [np.interp(grid, run.metrics["time_s"] / 3600, 100 * run.metrics["test_accuracy"]) for run in of]
         ends = max(float(run.metrics["time_s"].iloc[-1]) for run in of) / 3600
-        right.plot(grid[grid <= ends], np.mean(curves, axis=0)[grid <= ends], **look)
+        marks = {"markevery": (number, 20), "ms": 3.5}
+        right.plot(grid[grid <= ends], np.mean(curves, axis=0)[grid <= ends], lw=1.5, **look, **marks)
     log_axis(left, epsilons)
     log_axis(right, (0.1, 1.0, 10.0, 100.0))
     labeled(figure, axes, "epsilon of the busiest user", columns=3)
@@ -252,13 +254,14 @@ def draw_gate(runs: Runs) -> Figure:
         for rule in dict.fromkeys(rule for rule, _ in runs.cells(GATE)):
             cells = runs.cells(GATE, rule)
             values = [runs.each(GATE, cell, measure) for cell in cells]
-            look = {"color": PALETTE[rule != "wait"], "ls": "-" if rule == "wait" else "--"}
+            line, mark = ("-", "o") if rule == "wait" else ("--", "s")
+            look = {"color": PALETTE[rule != "wait"], "ls": line, "marker": mark}
             with_bars(axis, [cell[1] for cell in cells], values, label=f"early users {EARLY[rule]}", **look)
-        axis.set_title(name)
+        axis.set_ylabel(name)
         if measure is hours:
             axis.set_yscale("log")
         axis.set_xticks(sorted({separation for _, separation in runs.cells(GATE)}))
-    return labeled(figure, axes, "b, separation in sums", "", columns=2)
+    return labeled(figure, axes, "b, separation in sums", next(iter(measures)), columns=2)
 
 
 PAPER = Paper(

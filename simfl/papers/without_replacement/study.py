@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from simfl.comparison.comparing import interval_of
 from simfl.papers.drawing import Figure, labeled, log_axis, panels, with_bars
 from simfl.papers.without_replacement.theory import dp_sgd_noise
-from simfl.plots.style import PALETTE, color_of, shade
+from simfl.plots.style import LINE_STYLES, PALETTE, color_of, shade
 from simfl.privacy.gaussian import gaussian_epsilon
 from simfl.records import Run
 from simfl.reproduction.evidence import SEEDS, Part, Reading, above, all_of, below, exactly, show, within
@@ -580,9 +580,9 @@ def draw_turns(runs: Runs) -> Figure:
     places = list(itertools.product(CASES, epsilons))
     figure, axes = panels(len(places) // max(1, len(epsilons)), len(epsilons), (8.4, 6.4), sharex=True, sharey=True)
     for axis, (case, epsilon) in zip(axes.flat, places, strict=True):
-        for (order, curve), color in zip(TURNS.items(), PALETTE, strict=False):
+        for (order, curve), color, line in zip(TURNS.items(), PALETTE, LINE_STYLES, strict=False):
             accuracies = [runs.accuracy(SIZES, (curve, case, size, epsilon)) for size in (50, 200)]
-            with_bars(axis, (50, 200), accuracies, color=color, label=order)
+            with_bars(axis, (50, 200), accuracies, color=color, ls=line, label=order)
         axis.set(title=f"{case}, ε = {epsilon:g}", xlim=(30, 220), xticks=(50, 200))
     return labeled(figure, axes, "batch size b", columns=4)
 
@@ -607,12 +607,12 @@ def draw_passes(runs: Runs) -> Figure:
     """Draw the speed-up of a pass over the number of nodes."""
     runs.require(SPEED)
     figure, ((axis,),) = panels(1, 1, (6.8, 3.8))
-    for (link, line), (order, color) in itertools.product(
-        zip(LINKS, ("-", "--"), strict=True), zip((*ORDERS, "deep-Q"), PALETTE, strict=False)
+    for (link, line), (order, color, mark) in itertools.product(
+        zip(LINKS, ("-", "--"), strict=True), zip((*ORDERS, "deep-Q"), PALETTE, "os^Dv", strict=False)
     ):
         if factors := speed_ups(runs, order, link):
-            counts = list(factors)
-            with_bars(axis, counts, list(factors.values()), color=color, ls=line, label=f"{order}, {link}")
+            counts, look = list(factors), {"color": color, "ls": line, "marker": mark, "label": f"{order}, {link}"}
+            with_bars(axis, counts, list(factors.values()), **look)
     axis.plot((1, max(counts)), (1, max(counts)), color="#999999", lw=1, label="M times as fast")
     axis.set(yscale="log", xlabel="nodes M, for ten tasks", ylabel="speed-up of one pass")
     axis.set_yticks(counts, [str(count) for count in counts])
