@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from simfl.errors import ScenarioError, printable
 RUN_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 DEVICES = ("cpu", "gpu")
 STANDARD_OUTPUT = "-"
+_ROOM_FOR_BOXES = 80
 
 
 def _check_device(device: str | None) -> str | None:
@@ -80,6 +82,12 @@ class _PlainFlags:
 
 class Command(_PlainFlags, TyperCommand):
     """A command."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help; in a narrow terminal, boxes would cut the names of options."""
+        if shutil.get_terminal_size().columns < _ROOM_FOR_BOXES:
+            self.rich_markup_mode = None
+        super().format_help(ctx, formatter)
 
 
 class Group(_PlainFlags, TyperGroup):

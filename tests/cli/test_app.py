@@ -559,6 +559,14 @@ def test_public_names_of_the_package_can_be_imported():
         _ = simfl.nothing
 
 
+@pytest.mark.parametrize("words", [["plot"], ["privacy", "account"]])
+def test_helps_are_whole_in_a_narrow_terminal(simfl_, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "50")
+    out = simfl_.printed(*words, "--help")
+    assert "…" not in out
+    assert {"plot": "<y>-by-<x>.png", "account": "-z, --noise-multiplier <float>"}[words[-1]] in out
+
+
 def test_helps_show_no_type_for_flags(simfl_, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     for words in ([], ["sweep"], ["data", "fetch"], ["privacy"], ["privacy", "plan"]):
