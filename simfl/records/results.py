@@ -343,7 +343,8 @@ def read(folder: str | Path, **given: Any) -> Run:
         raise DataError(f"{path}: expected the folder of a run, found {'a file' if path.exists() else 'nothing there'}")
     if not RunFolder(path).manifest_path.exists():
         inside = sorted(entry.parent.name for entry in path.glob("*/manifest.json"))
-        advice = f"; it holds the runs {', '.join(inside)}: name one of them" if inside else ""
+        shown = inside[:2] + ["..."] * (len(inside) > 3) + inside[2:][-1:]
+        advice = f"; name a run in it: {', '.join(shown)}" if inside else ""
         raise DataError(f"{path}: expected the folder of a run, found no manifest.json in it{advice}")
     run = Run(path, given)
     _ = run.manifest, run.scenario  # report a damaged folder now rather than at the first plot

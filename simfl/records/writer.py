@@ -11,6 +11,7 @@ they arrived and were flushed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -354,6 +355,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
     So the file is always either the old or the new one. If the block raises, the partial file is removed.
     """
+    if path.is_dir():  # "." has no name to which an ending could be added
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     partial = path.with_name(path.name + ".partial")
     try:
         yield partial

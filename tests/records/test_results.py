@@ -1,6 +1,7 @@
 import base64
 import math
 import re
+import shutil
 
 import pytest
 
@@ -69,7 +70,12 @@ def test_folders_without_a_run_are_refused(make_run, tmp_path):
         read(tmp_path / "nowhere")
     with pytest.raises(DataError, match="expected the folder of a run, found a file"):
         read(folder / "manifest.json")
-    with pytest.raises(DataError, match=r"found no manifest\.json in it; it holds the runs 001: name one of them"):
+    with pytest.raises(DataError, match=r"found no manifest\.json in it; name a run in it: 001$"):
+        read(folder.parent)
+    for number in range(2, 9):
+        (folder.parent / f"{number:03}").mkdir()
+        shutil.copy(folder / "manifest.json", folder.parent / f"{number:03}")
+    with pytest.raises(DataError, match=r"name a run in it: 001, 002, \.\.\., 008$"):
         read(folder.parent)
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from simfl.errors import RunError
 from simfl.records import MESSAGES, SCHEMAS, UPDATES, TableWriter
-from simfl.records.writer import read_flushed, stream_of
+from simfl.records.writer import read_flushed, replacing, stream_of
 
 SCHEMA = pa.schema([pa.field("time_s", pa.float64(), nullable=False), pa.field("client", pa.int32(), nullable=False)])
 
@@ -230,3 +231,11 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         table.extend((0.001 * row, 0.001 * row + 1, row % 64, row % 63, 1000, 0) for row in range(300_000))
         assert peak() - before < 24_000  # KiB; the rows themselves would be some 80,000
     assert table.num_rows == 320_000
+
+
+def test_a_folder_is_not_replaced_by_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in (Path(), tmp_path, Path("/")):
+        with pytest.raises(IsADirectoryError), replacing(path):
+            pass
+    assert not list(tmp_path.iterdir())

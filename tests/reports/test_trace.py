@@ -142,6 +142,7 @@ def test_bad_input_is_rejected(make_run, simfl_):
         (["--clients", "9"], "trace: clients: expected numbers from 0 to 3, found 9\n"),
         (["--from", "3", "--until", "2 s"], "trace: expected a begin before the end, found 3 s and 2 s\n"),
         (["-o", "no/such/t.json"], "no/such/t.json: cannot write the trace: No such file or directory\n"),
+        (["-o", "."], ".: cannot write the trace: Is a directory\n"),
     ):
         assert simfl_("trace", folder, *words)[::2] == (2, complaint)
     assert simfl_("trace", folder, "--until", "2 parsecs")[0] == 2

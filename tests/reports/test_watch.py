@@ -234,7 +234,7 @@ def test_invalid_arguments_are_rejected(half, tmp_path, simfl_):
     assert simfl_("watch", tmp_path / "no") == (2, "", nothing)
     code, _, said = simfl_("watch", folder.path.parent)
     assert (code, said.count("\n")) == (2, 1)
-    assert "it holds the runs 001: name one of them" in said
+    assert "name a run in it: 001" in said
     code, _, said = simfl_("watch", folder.path, "--port", "70000")
     assert (code, said.count("\n"), "--port" in said) == (2, 1, True)
     with serve(folder.path) as server:
