@@ -48,6 +48,7 @@ html_theme_options = {
     "header_links_before_dropdown": 4,
     "navigation_with_keys": False,
     "navbar_end": ["theme-switcher"],
+    "navbar_persistent": ["search-button"],  # a field does not fit beside the links at 1280 pixels
     "footer_start": ["copyright"],
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc"],
