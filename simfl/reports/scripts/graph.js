@@ -201,11 +201,28 @@ const Graph = (() => {
     }
     pen.globalAlpha = 1;
     pen.setLineDash([]);
+  }
+
+  /**
+   * The names of regions, with an outline: nodes of other regions may lie below them.
+   * @param {Stage} stage
+   * @param {Run} run
+   * @param {CanvasRenderingContext2D} pen
+   * @param {Placed} placed
+   */
+  function drawNames({ colors }, run, pen, { x, y, radius }) {
     pen.fillStyle = colors.soft;
+    pen.strokeStyle = colors.paper;
+    pen.lineJoin = "round";
+    pen.lineWidth = 3;
     pen.textAlign = "center";
+    pen.textBaseline = "alphabetic";
     for (const { name, nodes } of run.regions) {
-      const top = Math.min(...nodes.map((node) => y[node]));
-      if (nodes.length) pen.fillText(name, nodes.reduce((sum, node) => sum + x[node], 0) / nodes.length, Math.max(12, top - radius - 10));
+      if (!nodes.length) continue;
+      const middle = nodes.reduce((sum, node) => sum + x[node], 0) / nodes.length;
+      const above = Math.max(12, Math.min(...nodes.map((node) => y[node])) - radius - 10);
+      pen.strokeText(name, middle, above);
+      pen.fillText(name, middle, above);
     }
   }
 
@@ -431,6 +448,7 @@ const Graph = (() => {
     scene.flying = [];
     if (!over) Replay.between(run, tick, tick, (i) => { if (!picked || Replay.touches(run, i, picked)) scene.flying.push(i); });
     drawNodes(stage, run, scene, pen, placed, tick);
+    drawNames(stage, run, pen, placed);
     drawMessages(stage, run, scene, pen, placed, tick);
     if (chosen && chosen.run === run && chosen.message !== undefined && scene.flying.includes(chosen.message)) {
       const at = messagePlace(run, chosen.message, tick, placed);
