@@ -13,7 +13,7 @@ def alike_in_gray(figure):
         handles, labels = axes.get_legend_handles_labels()
         looks = [(label, look) for handle, label in zip(handles, labels, strict=True) if (look := _look(handle))]
         for (one, look), (other, same) in itertools.combinations(looks, 2):
-            if look == same:
+            if look == same and one != other:
                 pairs.append((axes.get_title(), one, other))
     return pairs
 

@@ -14,7 +14,7 @@ from simfl.papers.drawing import Axes, Figure, labeled, log_axis, panels, with_b
 from simfl.papers.proactive_dp import theorems as proactive
 from simfl.papers.proactive_dp.predicting import predicted
 from simfl.plots.groups import average
-from simfl.plots.style import LINE_STYLES, PALETTE, line_of
+from simfl.plots.style import LINE_STYLES, PALETTE, line_of, marker_of
 from simfl.records import Run
 from simfl.reproduction.evidence import SEEDS, NotMeasuredError, Part, Reading, above, below, exactly, show, within
 from simfl.reproduction.papers import Cell, Experiment, Number, Paper, PaperClaim, Runs, Section, mean
@@ -531,6 +531,7 @@ def _curves(axis: Axes, runs: Runs, section: Section, cells: Sequence[Cell]) -> 
         band = average(runs.group(section, cell, label), "epochs", "test_accuracy")
         if band is not None:
             look: dict[str, Any] = {"color": PALETTE[number % len(PALETTE)], "ls": line_of(number), "lw": 1.3}
+            look |= {"marker": marker_of(number), "ms": 3.5, "markevery": 0.1}
             axis.plot(band.x, 100 * band.mean, label=label, **look)
 
 

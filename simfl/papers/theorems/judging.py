@@ -213,7 +213,7 @@ def drawing_of(*statements: Statement) -> Callable[[Runs], Figure]:
                     axis.plot(curve.steps, curve.measured, color="#0072b2", lw=0.4, alpha=0.4, marker=marker, ms=2)
                 look = {"lw": 1.8, "marker": marker}
                 if other or not drawn:
-                    text, line = f"measured, {form}" if other else "measured", dashes if other else "-"
+                    text, line = (f"measured, {form}", "-.") if other else ("measured", "-")
                     axis.plot(steps, measured, color="#0072b2", ls=line, label=text, **look)
                 axis.plot(steps, bound, color=color, ls=dashes, label=f"bound, {form}", **look)
                 drawn.append(measured)

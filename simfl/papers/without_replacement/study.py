@@ -559,16 +559,16 @@ def draw_epsilon(runs: Runs) -> Figure:
 
 
 def draw_nodes(runs: Runs) -> Figure:
-    """Draw Table II: accuracy over nodes, with the paper's numbers as crosses."""
+    """Draw Table II: accuracy over nodes, with the paper's numbers as marks."""
     cases = [case for case in CASES if runs.cells(TABLE, FIRST, "Noiseless", case)]
     figure, axes = panels(1, len(cases), (4.2 * len(cases), 3.6), sharey=True)
     for axis, case in zip(axes.flat, cases, strict=True):
-        for curve, line in zip(_ALL, ("-", "--", "-."), strict=True):
+        for curve, line, mark in zip(_ALL, ("-", "--", "-."), "x+*", strict=True):
             color = color_of(KINDS[curve]) if curve in KINDS else "#000000"
             if accuracies := runs.accuracies(TABLE, FIRST, curve, case):
                 with_bars(axis, list(accuracies), list(accuracies.values()), color=color, ls=line, label=curve)
             papers = [math.nan if paper is None else paper for paper in PRINTED[curve, case]]
-            axis.plot(NODES, papers, "x", color=color, ms=7, label=f"{curve}, the paper's")
+            axis.plot(NODES, papers, mark, color=color, ms=7, label=f"{curve}, the paper's")
         log_axis(axis, NODES)
         axis.set(title=case)
     return labeled(figure, axes, "nodes M that each hold 60,000 examples", columns=3)
