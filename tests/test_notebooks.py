@@ -30,7 +30,7 @@ SHORTER = {
     r"\bstop: {epochs: 16}": "stop: {epochs: 4}",
     r"\bstop: {time: 1 s}": "stop: {time: 300 ms}",
     r"\bstop: {time: 4 s}": "stop: {time: 800 ms}",
-    r'"stop": {"epochs": \d+}': '"stop": {"epochs": 2}',
+    r'"stop": {"epochs": \d+': '"stop": {"epochs": 2',
     r"\bgradients: (\d+)000": r"gradients: \g<1>00",
 }
 
