@@ -37,7 +37,7 @@ import scipy
 from numpy.typing import NDArray
 
 from simfl.errors import ConditionError
-from simfl.privacy import checks
+from simfl.privacy import checks, losses
 from simfl.privacy.gaussian import analytic_std, gaussian_delta, gaussian_epsilon
 from simfl.privacy.pure import amplified_epsilon, composed_epsilon
 
@@ -407,13 +407,13 @@ def _loss_distribution(pair: Pair, interval: float) -> Any:
         bins = (falls[:-1] * math.exp(interval) - falls[1:]) / math.expm1(interval)
         sides.append((np.maximum(bins, 0.0), float(delta[-1])))
 
-    def losses(one: int, other: int) -> Any:
+    def of(one: int, other: int) -> Any:
         (up, beyond), down = sides[one], sides[other][0]
         down = (down * np.exp(-interval * np.arange(1, len(down) + 1)))[::-1]
         middle = max(0.0, 1.0 - float(beyond + up.sum() + down.sum()))
         return pld_pmf.DensePLDPmf(interval, -len(down), np.concatenate([down, [middle], up]), beyond, True)
 
-    return privacy_loss_distribution.PrivacyLossDistribution(losses(0, -1), None if len(sides) == 1 else losses(1, 0))
+    return privacy_loss_distribution.PrivacyLossDistribution(of(0, -1), None if len(sides) == 1 else of(1, 0))
 
 
 def hockey_sticks(pair: Pair, eps: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
@@ -478,7 +478,7 @@ def _composed_distribution(pairs: tuple[tuple[Pair, int], ...], interval: float)
     for pair, count in pairs:
         part = _loss_distribution(pair, interval)
         with np.errstate(all="ignore"):  # the tail bounds of dp-accounting overflow at some points, and skip these
-            part = part.self_compose(count) if count > 1 else part
+            part = losses.self_composed(part, count) if count > 1 else part
             whole = part if whole is None else whole.compose(part)
     return whole
 
@@ -534,7 +534,7 @@ def _distribution_epsilon(pairs: Pairs, delta: float, near: float) -> float:
     interval = _interval(pairs, near)
     if interval * math.sqrt(many) > max(near, 1.0):
         return math.inf
-    return float(_composed_distribution(tuple(pairs), interval).get_epsilon_for_delta(delta))
+    return losses.epsilon_at(_composed_distribution(tuple(pairs), interval), delta)
 
 
 # -- epsilon and delta -----------------------------------------------------------------------

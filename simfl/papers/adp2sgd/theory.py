@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from simfl.errors import ConditionError
 from simfl.privacy import checks
 from simfl.privacy.accounting import Accountant, Neighbors, Release, Sampling, epsilon_of
+from simfl.privacy.losses import summed
 
 Mixing = Literal["random_pair", "bipartite", "ring_edge"]
 View = Literal["local_transcript", "global_hidden"]
@@ -365,7 +366,7 @@ def _least_delta(epsilon: float, zeta: float, rate: float, share: float, steps: 
     masses[-lowest] += 1.0 - share
     losses = pld_pmf.DensePLDPmf(width, lowest, masses, 0.0, False)
     with np.errstate(all="ignore"):  # the tail bounds of dp-accounting overflow at some points, and skip these
-        losses = losses.self_compose(steps) if steps > 1 else losses
+        losses = summed(losses, steps) if steps > 1 else losses
     return float(losses.get_delta_for_epsilon(epsilon)) - 1e-15 * steps  # what the Fourier transform may misplace
 
 
