@@ -8,6 +8,8 @@ and all tags but those of the core schema. It limits size, depth and the expansi
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ from simfl.scenario.problems import Path, show, spell
 MAX_CHARACTERS = 4 * 2**20
 MAX_VALUES = 500_000
 MAX_DEPTH = 50
+#: Texts of at most so many characters are kept with what they say: a study loads its files for every run.
+_CACHED = 10_000
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"
@@ -89,6 +93,14 @@ def read(text: str, source: str) -> Document:
             f"{source}: expected at most {MAX_CHARACTERS:,} characters, found {len(text):,}; "
             "keep long lists in data files"
         )
+    if len(text) > _CACHED:
+        return _parsed.__wrapped__(text, source)
+    document = _parsed(text, source)
+    return Document(copy.deepcopy(document.content), document.positions)
+
+
+@functools.lru_cache(maxsize=512)
+def _parsed(text: str, source: str) -> Document:
     try:
         text.encode()
         _check_events(text, source)
