@@ -82,7 +82,7 @@ def _epsilon_of(side: Any, delta: float) -> float:
     probs = side._probs[::-1][:size]
     upper = np.cumsum(np.concatenate([[side._infinity_mass], probs]))
     lower = np.cumsum(np.concatenate([[0.0], np.exp(-losses) * probs]))
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         crossing = np.log((upper - delta) / lower)
     stops = np.flatnonzero((upper[:-1] > delta) & (lower[:-1] > 0.0) & (crossing[:-1] >= losses))
     # Where e^-loss is too small for a number, the loss itself is the answer.
