@@ -21,12 +21,14 @@ import pytest
 import yaml
 from hypothesis import settings
 from jax._src import compiler  # there is no public way to add an option to every program
+from threadpoolctl import ThreadpoolController
 
 import simfl.assembly.data
+import simfl.threads
 from simfl.cli import app as cli
 from simfl.records import Manifest, RunFolder
 from simfl.records.folder import combine_digests, flags
-from tests.helpers import RunWithoutNumbers, optimized
+from tests.helpers import RunWithoutNumbers
 
 # A slow machine must not fail a test: no deadline. In CI, hypothesis draws the same examples in every session, so that
 # the result does not depend on chance; elsewhere it draws new ones.
@@ -34,6 +36,10 @@ settings.register_profile("simfl", deadline=None, derandomize="CI" in os.environ
 settings.load_profile("simfl")
 
 simfl.assembly.data.MOST_SHARED_BYTES = 2**26  # several data sets in each worker would fill it
+
+# Every run looks four times for libraries of linear algebra, which takes 4 ms; new ones come with imports.
+_libraries = functools.lru_cache(maxsize=1)(lambda modules: ThreadpoolController())
+simfl.threads.ThreadpoolController = lambda: _libraries(len(sys.modules))
 
 
 #: Memory above which a worker drops its compiled programs: hundreds of shapes of tiny problems would take gigabytes.
@@ -194,15 +200,13 @@ def how_to_compile(request):
     Every checkpoint collects, which takes 0.4 s beside the programs of a hundred tests.
     """
     gc.freeze()
-    jax.config.update("jax_disable_most_optimizations", True)
     inside = request.path.relative_to(HERE)
     subject = any(inside.is_relative_to(name) for name in OPTIMIZED) and str(inside) not in NOT_OPTIMIZED
+    jax.config.update("jax_disable_most_optimizations", not subject)
     global _subject
     if subject != _subject:  # JAX would call what it compiled the other way, with other last bits
         jax.clear_caches()
         _subject = subject
-    with optimized() if subject else contextlib.nullcontext():
-        yield
 
 
 def pytest_runtest_teardown():
@@ -310,13 +314,14 @@ def simfl_(monkeypatch, tmp_path, capsys):
     return CommandLine(monkeypatch, capsys)
 
 
+def made_up_strategy(strategy, size, releases, takes):
+    """Return coefficients that the optimizer of strategies, which compiles for seconds, might return."""
+    if strategy == "banded":
+        return (tuple(0.5**k for k in range(min(size, releases))),)
+    return tuple(0.998 - 0.068 * k for k in range(size)), tuple(0.05 + 0.25 * k for k in range(size))
+
+
 @pytest.fixture
 def made_up_strategies(monkeypatch):
-    """Replace the optimizer of strategies, which compiles for seconds, by coefficients that it might return."""
-
-    def optimized(strategy, size, releases, takes):
-        if strategy == "banded":
-            return (tuple(0.5**k for k in range(min(size, releases))),)
-        return tuple(0.998 - 0.068 * k for k in range(size)), tuple(0.05 + 0.25 * k for k in range(size))
-
-    monkeypatch.setattr("simfl.privacy.strategies.optimized", optimized)
+    """Replace the optimizer of strategies by coefficients that it might return."""
+    monkeypatch.setattr("simfl.privacy.strategies.optimized", made_up_strategy)

@@ -53,12 +53,13 @@ LOCAL = tuple(kind for kind, one in ALGORITHMS.items() if issubclass(one, _ROUND
 @contextlib.contextmanager
 def optimized():
     """Compile with optimization, as for users; drop the programs compiled before and inside."""
+    before = jax.config.read("jax_disable_most_optimizations")
     jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", False)
     try:
         yield
     finally:  # also if a test fails, so that later tests compile as before
-        jax.config.update("jax_disable_most_optimizations", True)
+        jax.config.update("jax_disable_most_optimizations", before)
         jax.clear_caches()
 
 

@@ -10,6 +10,7 @@ import pytest
 from simfl.papers.adp2sgd.theory import theorem2
 from simfl.privacy.accounting import Release, epsilon_of
 from simfl.privacy.checks import rounded_down, rounded_up
+from tests.conftest import made_up_strategy
 
 USUAL = {
     "account": "-z 1 --steps 100 --sampling-rate 0.01",
@@ -85,14 +86,21 @@ EXTREME = {
 }
 
 
+#: Words with which the optimizer of strategies gets an extreme task; beside others its coefficients are made up.
+OPTIMIZED = re.compile(r"buffers|--releases 1$|--at-most 1000000000")
+
+
 @pytest.mark.slow(but=["without-replacement"])
 @pytest.mark.parametrize("command", EXTREME)
-def test_extreme_arguments_give_a_number_or_one_line(simfl_, command):
+def test_extreme_arguments_give_a_number_or_one_line(simfl_, command, monkeypatch):
     cases = EXTREME[command].split(";")
     assert len(cases) >= 20
     for words in cases:
         begin = time.process_time()
-        code, out, err = simfl_("privacy", command, *f"{USUAL[command]} {words}".split(), "--json")
+        with monkeypatch.context() as patched:
+            if not OPTIMIZED.search(words):
+                patched.setattr("simfl.privacy.strategies.optimized", made_up_strategy)
+            code, out, err = simfl_("privacy", command, *f"{USUAL[command]} {words}".split(), "--json")
         assert time.process_time() - begin < 60, words  # 5 to 12 s for strategies, as others use the machine
         if code == 0:
             assert err == ""
