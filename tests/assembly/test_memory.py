@@ -154,7 +154,7 @@ def test_the_machine_says_what_is_left():
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and libraries differ")
 @pytest.mark.parametrize("scenario", [SMALL, LARGE], ids=["small", "large"])
 def test_the_estimate_is_near_the_measured_peak(tmp_path, scenario):
-    scenario = {**scenario, "stop": {"updates": 400 if scenario is LARGE else 20_000}}
+    scenario = {**scenario, "stop": {"updates": 100 if scenario is LARGE else 5_000}}
     path = tmp_path / "one.yaml"
     path.write_text(json.dumps(scenario), encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if "CACHE" not in name}  # programs are compiled

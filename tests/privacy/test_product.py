@@ -6,6 +6,7 @@ ledger's. Whatever the combination, nothing that is certified is below what the 
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections import Counter
@@ -282,6 +283,7 @@ def worst_of_passes(n, releases, level=None):
     return max(best.values())
 
 
+@functools.cache
 def gaussian(mu):
     """The epsilon of one Gaussian release of sensitivity mu, by Balle and Wang (2018), Theorem 5."""
     if mu == 0.0:
