@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.fft
+import scipy
 from numpy.typing import NDArray
 
 #: Mass at both ends of a composed distribution that is cut off, and counted as an infinite loss.

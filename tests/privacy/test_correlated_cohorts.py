@@ -48,13 +48,14 @@ def correlated(name, fault, strategy, gate, **options):
 def test_the_account_is_not_below_what_each_users_releases_show(name, owners, gate):
     """sens(C) over the releases that each user was really in; with no help of the ledger or the tally.
 
-    A user is in a release with one client at most, so its releases are those of all of its clients.
+    A user is in a release with one client at most, so its releases are those of all of its clients. Each strategy meets
+    each fault at two of the four gates.
     """
     some = ["bands" if name.startswith("fed") else "tree"] if owners is PAIRS else STRATEGIES
-    for strategy in map(STRATEGIES.get, some):
+    for turn, strategy in enumerate(map(STRATEGIES.get, some), [*GATES].index(gate)):
         matrix = encoder(strategy, MADE)
         gram = np.abs(matrix.T @ matrix)
-        for fault in FAULTS:
+        for fault in FAULTS[turn % 2 :: 2]:
             users = {"users": PAIRS} if owners is PAIRS else {}
             tape, ledger, rows, algorithm = correlated(name, fault, strategy, GATES[gate], until=10.0, **users)
             releases = algorithm.releases
