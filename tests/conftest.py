@@ -30,6 +30,8 @@ from simfl.records import Manifest, RunFolder
 from simfl.records.folder import combine_digests, flags
 from tests.helpers import RunWithoutNumbers
 
+gc.disable()  # what importing and collecting tests makes is kept: searching it for garbage takes a fifth of their time
+
 # A slow machine must not fail a test: no deadline. In CI, hypothesis draws the same examples in every session, so that
 # the result does not depend on chance; elsewhere it draws new ones.
 settings.register_profile("simfl", deadline=None, derandomize="CI" in os.environ)
@@ -181,6 +183,14 @@ def pytest_terminal_summary(terminalreporter, config):
             terminalreporter.write_line(f"{seconds:6.1f} s  {name}")
         if total > BUSY * budget:
             terminalreporter._session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collect garbage again once all tests are there (see `gc.disable` above)."""
+    yielded = yield
+    gc.enable()
+    return yielded
 
 
 def pytest_collection_finish():
