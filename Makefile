@@ -35,7 +35,8 @@ help:
 
 setup: $(STAMP)
 
-$(RUN_STAMP): pyproject.toml constraints.txt
+.PHONY: venv
+venv:
 	@set -e; found=; \
 	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 	  for candidate in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
@@ -48,12 +49,15 @@ $(RUN_STAMP): pyproject.toml constraints.txt
 	  fi; \
 	  "$$found" -m venv $(VENV); \
 	fi
+
+$(RUN_STAMP): pyproject.toml constraints.txt | venv
 	$(PIP) -e .
 	@touch $@
 
-$(STAMP): $(RUN_STAMP)
+# What developers need has what a run needs: pip runs once.
+$(STAMP): pyproject.toml constraints.txt | venv
 	$(PIP) -e '.[$(EXTRAS)]'
-	@touch $@
+	@touch $(RUN_STAMP) $@
 
 demo: $(RUN_STAMP)
 	$(BIN)/simfl run scenarios/demo/adpsgd.yaml scenarios/demo/sync.yaml --set record.play=true
@@ -73,10 +77,10 @@ test-all: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --cpu-budget $(QUICK_CPU_S)
 
 # An environment of its own: PyTorch takes gigabytes, and needs older setuptools and mpmath than the rest. Hugging
-# Face's library is in it too.
+# Face's library is in it too. Most of their modules are never imported: none is compiled before it is.
 build/torch/ready: $(STAMP)
 	$(BIN)/python -m venv build/torch
-	build/torch/bin/python -m pip install --quiet $$(grep -E '^(torch|datasets)' constraints.txt)
+	build/torch/bin/python -m pip install --quiet --no-compile $$(grep -E '^(torch|datasets)' constraints.txt)
 	echo "import site; site.addsitedir('$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")')" \
 	  > "$$(build/torch/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/simfl-tests.pth"
 	@touch $@
