@@ -1,6 +1,7 @@
 """The contract that every algorithm must fulfill."""
 
 import contextlib
+import functools
 import math
 
 import numpy as np
@@ -322,37 +323,40 @@ def test_poisson_batches_have_binomial_sizes_drawn_per_client():
     assert abs(np.corrcoef(drawn[1][:shortest], drawn[3][:shortest])[0, 1]) < 5 / math.sqrt(shortest)
 
 
+def lives(kind, **options):
+    """Return the durations of batches, the sizes that were drawn, and those in rows, of each of six clients."""
+    durations = {k: [] for k in range(6)}
+    world = make_world(6, jitter=lognormal(0.4), speeds=[1, 2, 3, 1, 2, 3], slowdowns=[Slowdown(4.0, random=2)], seed=4)
+    original = world.compute.duration
+
+    def duration(client, examples, now):
+        durations[client].append(original(client, examples, now))
+        return durations[client][-1]
+
+    world.compute.duration = duration
+    drawn = {k: [] for k in range(6)}
+
+    def prepare(algorithm):
+        draw_size = algorithm.tape.draw_size
+
+        def recorded(client, *of):
+            drawn[client].append(draw_size(client, *of))
+            return drawn[client][-1]
+
+        algorithm.tape.draw_size = recorded
+
+    training = make_training([64] * 6, sampling="poisson")
+    _, rows = run_without_numbers(kind, world, training=training, updates=300, prepare=prepare, **options)
+    return durations, drawn, {k: [row[5] for row in rows if row[1] == k] for k in range(6)}
+
+
+lives_of_adpsgd = functools.cache(functools.partial(lives, "adpsgd"))
+
+
 @every
 def test_batch_sizes_and_devices_do_not_depend_on_the_algorithm(kind, options):
-    def lives(kind, **options):
-        durations = {k: [] for k in range(6)}
-        world = make_world(
-            6, jitter=lognormal(0.4), speeds=[1, 2, 3, 1, 2, 3], slowdowns=[Slowdown(4.0, random=2)], seed=4
-        )
-        original = world.compute.duration
-
-        def duration(client, examples, now):
-            durations[client].append(original(client, examples, now))
-            return durations[client][-1]
-
-        world.compute.duration = duration
-        drawn = {k: [] for k in range(6)}
-
-        def prepare(algorithm):
-            draw_size = algorithm.tape.draw_size
-
-            def recorded(client, *of):
-                drawn[client].append(draw_size(client, *of))
-                return drawn[client][-1]
-
-            algorithm.tape.draw_size = recorded
-
-        training = make_training([64] * 6, sampling="poisson")
-        _, rows = run_without_numbers(kind, world, training=training, updates=300, prepare=prepare, **options)
-        return durations, drawn, {k: [row[5] for row in rows if row[1] == k] for k in range(6)}
-
     durations, drawn, sizes = lives(kind, **options)
-    expected, expected_drawn, expected_sizes = lives("adpsgd")
+    expected, expected_drawn, expected_sizes = lives_of_adpsgd()
     for k in range(6):
         shared = min(len(durations[k]), len(expected[k]))
         assert shared > 20

@@ -1,5 +1,6 @@
 """All kinds: options fit constructors, and own algorithms get their options unchanged."""
 
+import functools
 import inspect
 
 import pytest
@@ -43,6 +44,11 @@ def setup_of(algorithm, **sections):
     return assemble(from_mapping(content))
 
 
+@functools.cache
+def setup_with_defaults(kind):
+    return setup_of(kind, **SECTIONS.get(kind, {}))
+
+
 def algorithm_of(setup):
     tape = Tape(NullExecutor(), **setup.problem.recorded)
     return build_algorithm(setup, build_world(setup), tape, lambda row: None)
@@ -51,7 +57,7 @@ def algorithm_of(setup):
 @every
 def test_options_are_the_arguments_of_the_class(kind):
     """The kind passes exactly the arguments that the class takes, so no name can be misspelled."""
-    setup = setup_of(kind, **SECTIONS.get(kind, {}))
+    setup = setup_with_defaults(kind)
     known, others = options_of(setup.algorithm)
     assert set(setup.options) == set(known) - FIXED.get(kind, set())
     assert not others
@@ -61,7 +67,7 @@ def test_options_are_the_arguments_of_the_class(kind):
 @every
 def test_every_option_of_the_schema_is_passed_on_or_settled(kind):
     """Each settled option is read by the algorithm's kind, a base or `optimizers`, or keeps its default."""
-    scenario = setup_of(kind, **SECTIONS.get(kind, {})).scenario
+    scenario = setup_with_defaults(kind).scenario
     config, served_by = scenario.algorithm, type(find_kind(scenario))
     settled = [name for name, field in type(config).model_fields.items() if SETTLED in field.metadata]
     assert set(settled).isdisjoint(config.own_options())
