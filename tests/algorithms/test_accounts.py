@@ -349,13 +349,13 @@ def test_batches_of_another_size_are_drawn_and_accounted_at_their_own_rate(tmp_p
 @pytest.mark.parametrize("size", [16, 32])
 def test_the_tape_draws_the_sizes_of_poisson_batches(size, tmp_path):
     """For any requested size, each example is in a batch with the probability that is accounted for."""
-    drawn = {}
-    simulation, _ = simulate(scenario(own("Asks", size=size), GAUSSIAN, stop="{updates: 400}"), tmp_path)
+    drawn, count = {}, 400
+    simulation, _ = simulate(scenario(own("Asks", size=size), GAUSSIAN, stop="{updates: 4}"), tmp_path)
     promise = simulation.tape.gradient
     model = simulation.algorithm.model[0]
     for client, n in enumerate(simulation.setup.sizes.tolist()):
-        drawn[client] = [promise(model, client, 10**6 + draw, size, 2.0).size for draw in range(1000)]
-        assert abs(np.mean(drawn[client]) - size) < 5 * math.sqrt(size * (1 - size / n) / 1000)
+        drawn[client] = [promise(model, client, 10**6 + draw, size, 2.0).size for draw in range(count)]
+        assert abs(np.mean(drawn[client]) - size) < 5 * math.sqrt(size * (1 - size / n) / count)
         assert np.std(drawn[client]) > 0.8 * math.sqrt(size * (1 - size / n))
     assert drawn[0] != drawn[1], "each client draws its own"
 

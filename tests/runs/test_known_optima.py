@@ -96,7 +96,7 @@ def test_gradient_noise_has_the_stated_mean_square_whatever_the_batch(tmp_path, 
         "data": {"set": "quadratic", "samples": 16, "curvature": [1.0] * 50, "noise": 0.0},
         "clients": {"count": 2},
         "algorithm": {"kind": "sync_sgd", "batch_size": min(size, 8), "step_size": 1.0, "gradient_noise": 3.0},
-        "stop": {"updates": 1200},
+        "stop": {"updates": 300},
         "evaluate": {"every": {"updates": 2}, "metrics": ["distance"]},
     }
     squares = run(tmp_path, "quadratic", **changes).metrics["distance"].to_numpy()[1:] ** 2
