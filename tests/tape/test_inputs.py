@@ -12,7 +12,6 @@ from simfl.models import build_model
 from simfl.tape import kernels
 from simfl.tape.evaluation import Evaluator
 from simfl.tape.inputs import Integers, inputs_of
-from tests.helpers import optimized
 
 PER_COLOR = Scaling(np.float32(255), np.array([0.49, 0.48, 0.45], np.float32), np.array([0.25, 0.24, 0.26], np.float32))
 
@@ -26,9 +25,8 @@ def pixels():
 @pytest.mark.parametrize("scaling", [AS_IS, Scaling(np.float32(255)), PER_COLOR])
 def test_the_device_converts_as_the_host_does_and_as_ieee_says(scaling, pixels):
     model = build_model("softmax", input_shape=(16, 16, 3), num_classes=10)
-    with optimized():
-        # In a loop, as in windows and evaluations.
-        taken = jax.jit(lambda x: jax.lax.map(lambda i: x[i], jnp.arange(4)[::-1]))(inputs_of(pixels, scaling, model))
+    # In a loop, as in windows and evaluations.
+    taken = jax.jit(lambda x: jax.lax.map(lambda i: x[i], jnp.arange(4)[::-1]))(inputs_of(pixels, scaling, model))
     expected = pixels[::-1].astype(np.float32)
     if scaling.divisor is not None:
         expected /= np.float32(255)

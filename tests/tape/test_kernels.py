@@ -10,7 +10,6 @@ from simfl.assembly.assemble import assemble
 from simfl.runs.programs import compiled_in
 from simfl.runs.runner import run
 from simfl.tape import kernels, stored
-from tests.helpers import optimized
 from tests.runs.test_checkpoint import scenario
 
 ADPSGD = "{kind: adpsgd, batch_size: 8, step_size: 0.5, exchange: messages}"
@@ -35,7 +34,7 @@ def test_noise_is_computed_apart_from_the_rows_that_are_written(algorithm, mecha
     monkeypatch.setattr(stored, "_compiled", noted)
     privacy = f"{{mechanism: {mechanism}, noise_multiplier: 0.7}}"
     setup = assemble(scenario(algorithm=algorithm, privacy=privacy, execution=f"{{width: {width}}}"))
-    with optimized(), compiled_in(str(tmp_path / "programs")):
+    with compiled_in(str(tmp_path / "programs")):
         run(setup, out=tmp_path, device="cpu", progress=False)
     bodies = [body for text in texts for body in re.split(r"\n}\n", text)]
     random = [body for body in bodies if " xor(" in body]
