@@ -399,11 +399,13 @@ except SystemExit as end:
 @pytest.mark.parametrize(
     ("change", "status", "avoided"),
     [
-        ("seed=2", 0, {"jax", "jaxlib", "optax", "pandas", "matplotlib", "sklearn", "dp_accounting"}),
-        ("seed=2", 0, {"scipy.sparse", "scipy.special", "scipy.stats", "rich.console", "dask", "simfl.runs.runner"}),
+        ("seed=2", 0, {
+            "jax", "jaxlib", "optax", "pandas", "matplotlib", "sklearn", "dp_accounting",
+            "scipy.sparse", "scipy.special", "scipy.stats", "rich.console", "dask", "simfl.runs.runner",
+        }),
         ("algorithm.step_sice=1", 2, {"numpy", "networkx", "simpy", "pyarrow", "simfl.assembly", "simfl.records"}),
     ],
-)
+)  # fmt: skip
 def test_validate_imports_no_more_than_it_needs(change, status, avoided):
     code = f"""
 import sys
