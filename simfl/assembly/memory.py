@@ -31,7 +31,7 @@ PROGRAMS, OF_EQUATION, OF_OPTIMIZER, OF_SIZE = 150 << 20, 1.05 * 2**20, 65 << 20
 OF_LINEAR = 31
 #: Rows beside the bank while models are averaged, 16 at a time (`simfl.tape.executor.CHUNK_MODELS`) of 4 rows each.
 OF_MEAN = 16 * (1 + 4)
-#: Columns of these rows at most (`simfl.tape.kernels.average_program`), and then whole rows: two means and a model.
+#: Columns of these rows at most (twice `PART_COLUMNS` there), and then whole rows: two means and a model.
 OF_PART, OF_WHOLE = 2**16, 3
 #: Events after which a world in which little is updated is no longer played, to count rows.
 MOST_EVENTS = 10**5

@@ -43,9 +43,11 @@ SERIAL = 8192
 MOST_COUNTED = 2**31 - 1
 #: Models averaged at a time.
 CHUNK_MODELS = 16
+#: Numbers of a model averaged at a time, and fewer than twice as many: of 4 rows for each model, at most 16 MB.
+PART_COLUMNS = 2**15
 #: Largest number of floats in the gradients of a chunk of examples, 64 MB: a model may compute them one by one.
 CHUNK_GRADIENTS = 2**24
-#: Largest number of floats that are read from the bank, or written to it, at a time: 16 MB.
+#: Number of floats that are read from the bank, or written to it, at a time: 16 MB.
 CHUNK_VALUES = 2**22
 #: Largest number of bytes of noise, and of examples, that settings of a group share.
 MOST_DRAWN_BYTES = 2**26
