@@ -20,6 +20,7 @@ from simfl.tape import Tape
 from simfl.tape.layout import padded_size
 from simfl.tape.packing import LARGE, Bank, pack
 from simfl.tape.recording import Window
+from simfl.tape.tuning import CACHE_BYTES, MOST_DRAWN_BYTES, STEPS
 from simfl.threads import idle_cores
 
 #: Python with the libraries of every run, and with those of privacy; measured.
@@ -31,6 +32,8 @@ PROGRAMS, OF_EQUATION, OF_OPTIMIZER, OF_SIZE = 150 << 20, 1.05 * 2**20, 65 << 20
 OF_LINEAR = 31
 #: Rows beside the bank while models are averaged, 16 at a time (`simfl.tape.executor.CHUNK_MODELS`) of 4 rows each.
 OF_MEAN = 16 * (1 + 4)
+#: Calls whose draws are in memory at once: one that runs, and the next.
+OF_DRAWS = 3
 #: Columns of these rows at most (twice `PART_COLUMNS` there), and then whole rows: two means and a model.
 OF_PART, OF_WHOLE = 2**16, 3
 #: Events after which a world in which little is updated is no longer played, to count rows.
@@ -110,10 +113,20 @@ def memory_of(setup: Setup, settings: int = 1) -> Memory:
             "data": stored + on_device,
             "models": row_bytes * (rows_of(setup) - kept + 1) * settings,
             **tables,
-            "computing": averaged + (2 * begun + mixed) * row_bytes + results,
+            "computing": averaged + (2 * begun + mixed) * row_bytes + results + _drawn(setup),
         },
         libraries + stored,
     )
+
+
+def _drawn(setup: Setup) -> int:
+    """Return the bytes of what is drawn before steps (`simfl.tape.executor`)."""
+    problem, width = setup.problem, setup.scenario.execution.width
+    x, at_a_time = problem.data.train_x, width if width != "auto" else 4 if problem.model.size > 2**12 else 16
+    taken, noise = (STEPS * at_a_time * each for each in (problem.max_batch * x[:1].nbytes, 4 * problem.model.size))
+    if x.nbytes <= CACHE_BYTES or max(taken, noise) > MOST_DRAWN_BYTES or problem.rounds is not None:
+        return 0
+    return OF_DRAWS * (taken + noise * (problem.noise is not None))
 
 
 def rows_of(setup: Setup) -> int:

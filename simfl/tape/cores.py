@@ -51,7 +51,10 @@ def _core(number: int) -> jax.Device:
 
 
 def _further_core(number: int) -> jax.Device | None:
-    """Return the device of a core; None without one, as JAX has no public interface: tables are equal."""
+    """Return the device of a core; None if JAX makes none.
+
+    It has no public interface for this. Tables are equal.
+    """
     try:
         return _core(number)
     except (ImportError, AttributeError, TypeError):

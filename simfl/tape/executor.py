@@ -31,7 +31,7 @@ from simfl.tape.own_tests import EachClient
 from simfl.tape.packing import LARGE, Bank, Steps, pack
 from simfl.tape.problem import LearningProblem
 from simfl.tape.recording import Decide, Window
-from simfl.tape.tuning import STEPS
+from simfl.tape.tuning import CACHE_BYTES, MOST_DRAWN_BYTES, STEPS
 
 T = TypeVar("T")
 #: Models as linear forms of rows: rows int32 [k, reads] (-1 for none) and coefs f32 [k, reads].
@@ -49,10 +49,6 @@ PART_COLUMNS = 2**15
 CHUNK_GRADIENTS = 2**24
 #: Number of floats that are read from the bank, or written to it, at a time: 16 MB.
 CHUNK_VALUES = 2**22
-#: Largest number of bytes of noise, and of examples, that settings of a group share.
-MOST_DRAWN_BYTES = 2**26
-#: Examples of fewer bytes than this are in the cache, where they are read as fast as copies of them.
-CACHE_BYTES = 2**22
 #: Largest number of cores of a run.
 MOST_CORES = 64
 

@@ -15,6 +15,10 @@ from simfl.threads import FirstToLast
 #: Steps per call of the window program; a longer window takes several calls. A call draws the batches of
 #: all its steps, also for a short window: a few microseconds a step.
 STEPS = 64
+#: Largest number of bytes of noise, and of examples, that are drawn before the steps of a call.
+MOST_DRAWN_BYTES = 2**26
+#: Examples of fewer bytes than this are in the cache, where they are read as fast as copies of them.
+CACHE_BYTES = 2**22
 
 #: Python's default is 5 ms, as long as a window takes.
 SWITCH_INTERVAL_S = 1e-4
