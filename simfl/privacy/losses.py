@@ -1,4 +1,4 @@
-"""Privacy loss distributions of dp-accounting, composed with themselves and read at delta in array operations.
+"""Losses of dp-accounting, composed and read at delta in array operations.
 
 dp-accounting takes bounds of tails point by point, and looks for epsilon in a loop over bins. A run with privacy spends
 most of its end there. These functions make the same sums, in the same order, in a third of the time. They read
@@ -19,7 +19,7 @@ TAIL = 1e-15
 
 
 def self_composed(whole: Any, count: int) -> Any:
-    """Return the distribution of the sum of `count` independent losses, as `self_compose` does."""
+    """Return the distribution of the sum of `count` losses, as `self_compose`."""
     from dp_accounting.pld import privacy_loss_distribution
 
     return privacy_loss_distribution.PrivacyLossDistribution(*(summed(side, count) for side in _sides(whole)))
@@ -45,9 +45,9 @@ def summed(side: Any, count: int) -> Any:
 
 
 def _range_of(probs: NDArray[np.float64], count: int) -> tuple[int, int]:
-    """Return the bins outside of which the sum of `count` losses has a mass of at most `TAIL`, by Chernoff's bound.
+    """Return the bins outside of which a sum of losses has a mass of `TAIL`.
 
-    E[e^(j k / n)] of the bin k at j = 1, ..., 20 are sums of powers of e^(k / n), and so are those at -j.
+    By Chernoff's bound. E[e^(j k / n)] over bins k are sums of powers of e^(k / n), j = 1, ..., 20, or of e^(-k / n).
     """
     size = len(probs)
     low, high, spare = 0, (size - 1) * count, math.log(2.0 / TAIL)
@@ -65,12 +65,12 @@ def _range_of(probs: NDArray[np.float64], count: int) -> tuple[int, int]:
 
 
 def epsilon_at(whole: Any, delta: float) -> float:
-    """Return the least epsilon >= 0 at which the hockey-stick divergence is at most delta, in both directions."""
+    """Return the least epsilon >= 0 at delta, in both directions."""
     return max(_epsilon_of(side.to_dense_pmf(), delta) for side in _sides(whole))
 
 
 def _epsilon_of(side: Any, delta: float) -> float:
-    """Return the epsilon of one direction: delta(eps) is P(loss > eps) - e^eps Q(loss > eps)."""
+    """Return that of one direction: delta is P(loss > eps) - e^eps Q(loss > eps)."""
     if side._infinity_mass > delta:
         return math.inf
     step, size = side._discretization, min(len(side._probs), side._lower_loss + len(side._probs))
