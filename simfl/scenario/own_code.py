@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import hashlib
 import importlib
 import inspect
@@ -254,12 +255,13 @@ def _follow(module: str, digests: dict[str, str]) -> None:
     digests[module] = hashlib.sha256(source).hexdigest()
 
 
-def _imports(source: bytes, module: str, path: Path) -> list[str]:
+@functools.lru_cache(64)  # a run asks some 15 times, mostly of an algorithm's class
+def _imports(source: bytes, module: str, path: Path) -> tuple[str, ...]:
     """Return the names of all modules that a source may import."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
-        return []  # its import reports the error
+        return ()  # its import reports the error
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
     names = [package]
     for node in ast.walk(tree):
@@ -272,7 +274,7 @@ def _imports(source: bytes, module: str, path: Path) -> list[str]:
                 whole = ".".join(filter(None, (above, node.module)))
                 names += [whole, *(f"{whole}.{alias.name}" for alias in node.names)]
     parts = [name.split(".") for name in names if name]
-    return list(dict.fromkeys(".".join(part[:count]) for part in parts for count in range(1, len(part) + 1)))
+    return tuple(dict.fromkeys(".".join(part[:count]) for part in parts for count in range(1, len(part) + 1)))
 
 
 def _import(module: str) -> Any:
