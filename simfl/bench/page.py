@@ -104,7 +104,10 @@ def measure(name: str, device: str | None = None, updates: int | None = None) ->
 
 
 def write_page(path: Path, cases: Sequence[str], device: str | None, echo: Callable[[str], None]) -> bool:
-    """Measure cases and write the page; return whether nothing failed."""
+    """Measure cases and write the page after each part; return whether nothing failed.
+
+    All cases take long: if the process is ended before the last one, the page has the others.
+    """
     about: dict[str, str] = {}
     rows: list[dict[str, Any]] = []
     widths: list[dict[str, Any]] = []
@@ -116,12 +119,12 @@ def write_page(path: Path, cases: Sequence[str], device: str | None, echo: Calla
         except RunError as error:  # the other cases still count
             failures.append(f"{what}: {error}")
             echo(failures[-1])
+        path.write_text(page(about, rows, widths, failures), encoding="utf-8")
 
     attempt("the machine", about.update, lambda: _in_process("page", "", lambda name: None, device or ""))
     for case in cases if about else ():
         attempt("precision", rows.extend, functools.partial(_in_process, "page", case, echo, device or ""))
-        attempt("widths", widths.extend, functools.partial(run_widths, [case], device, echo))
-    path.write_text(page(about, rows, widths, failures), encoding="utf-8")
+        attempt("widths", widths.extend, functools.partial(run_widths, [case], device))
     echo(f"written: {path}")
     return not failures
 

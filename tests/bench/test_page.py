@@ -14,15 +14,17 @@ ROW = {
 RATES = {"case": "c", "workers": 4, "device": "gpu", "automatic": 8, "updates_per_s": {"8": 10.0, "32": 2000.0}}
 
 
-def written(monkeypatch, path, cases=("a", "b"), ends=()):
+def written(monkeypatch, path, cases=("a", "b"), ends=(), killed=()):
     def in_process(module, name, echo, *arguments):
         assert (module, arguments) == ("page", ("gpu",))
+        if name in killed:
+            raise KeyboardInterrupt
         if name in ends:
             raise RunError(f"bench: {name} failed: no algorithm")
         return [ROW] if name else ABOUT
 
     monkeypatch.setattr(page, "_in_process", in_process)
-    monkeypatch.setattr(page, "run_widths", lambda cases, device, echo: [RATES])
+    monkeypatch.setattr(page, "run_widths", lambda cases, device: [RATES])
     return page.write_page(path, cases, "gpu", lambda line: None), path.read_text()
 
 
@@ -40,6 +42,14 @@ def test_the_page_has_the_machine_both_precisions_widths_and_failures(tmp_path, 
     went_well, text = written(monkeypatch, tmp_path / "page.md", ends=("",))
     assert not went_well
     assert "- the machine: bench:  failed" in text
+
+
+def test_the_page_of_a_measurement_that_is_ended_has_the_cases_before(tmp_path, monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        written(monkeypatch, tmp_path / "page.md", killed=("b",))
+    text = (tmp_path / "page.md").read_text()
+    assert text.count("| c | bfloat16") == 1
+    assert "| case | workers | auto | 8 | 32 |" in text
 
 
 def test_the_command_writes_the_page_of_a_gpu_and_rejects_other_options(tmp_path, monkeypatch, simfl_):
