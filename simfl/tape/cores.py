@@ -2,8 +2,8 @@
 
 A step has three parts: the rows that its lanes begin with are read, their totals are computed, and the bank gets what
 they make of it. Most of the time goes into the second part, which needs no bank. So the totals of several steps are
-computed at once, each by the same program of one thread, as soon as the rows that they begin with exist. A core only
-decides where a program runs, and no number depends on how many there are.
+computed at once, each by the same program of as many threads, as soon as the rows that they begin with exist. A core
+only decides where a program runs, and no number depends on how many there are.
 
 Each core is a CPU of its own for JAX (a client): the devices of one client share its threads, and a program divides
 its sums among all of them.
