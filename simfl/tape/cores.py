@@ -50,7 +50,7 @@ def _core(number: int) -> jax.Device:
     return device
 
 
-def _further_core(number: int) -> jax.Device | None:
+def further_core(number: int) -> jax.Device | None:
     """Return the device of a core; None if JAX makes none.
 
     It has no public interface for this. Tables are equal.
@@ -76,7 +76,7 @@ class Cores:
     def __init__(self, count: int) -> None:
         self._free: queue.SimpleQueue[jax.Device] = queue.SimpleQueue()
         for number in range(count):
-            device = _further_core(number)
+            device = further_core(number)
             if device is None:
                 count = number
                 break
@@ -114,40 +114,6 @@ class Cores:
             return jax.block_until_ready(made)
         finally:
             self._free.put(device)
-
-
-class Ahead:
-    """Draws for the next steps while others are computed; one instance per executor.
-
-    Args:
-        beside: whether another core is idle, which draws; otherwise the thread of the caller does, when it is asked.
-    """
-
-    def __init__(self, beside: bool) -> None:
-        self._device = _further_core(1) if beside else None
-        self._thread = ThreadPoolExecutor(1, "simfl-draws") if self._device is not None else None
-        self._data: dict[int, Any] = {}  # on the other core, by setting
-
-    def close(self) -> None:
-        """End the thread, and let go of the data."""
-        if self._thread is not None:
-            self._thread.shutdown(cancel_futures=True)
-        self._data.clear()
-
-    def begin(self, program: Callable[..., Any], steps: np.int32, ints: Any, data: Any) -> Callable[[], Any]:
-        """Begin to draw; call what is returned for the draws."""
-        if self._thread is None:
-            return functools.partial(program, steps, ints, data)
-        future: Future[Any] = self._thread.submit(self._draw, program, steps, ints, data)
-        return future.result
-
-    def _draw(self, program: Callable[..., Any], steps: np.int32, ints: Any, data: Any) -> Any:
-        device = self._device
-        assert device is not None
-        if id(data) not in self._data:
-            self._data[id(data)] = moved(data, device)
-        drawn = program(steps, jax.device_put(ints, device), self._data[id(data)])
-        return jax.block_until_ready(moved(drawn, _core(0)))
 
 
 def ready_after(window: Window, steps: Steps, spare: int, corrected: bool) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ is bounded, so a fast world waits for a slow device and memory stays bounded.
 from __future__ import annotations
 
 import functools
+import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -24,14 +25,15 @@ from simfl.errors import RunError, ScenarioError, raised
 from simfl.models import AbstractModel
 from simfl.models.lazy import check_settings, has_devices, start_jax
 from simfl.tape import kernels, layout, measures
-from simfl.tape.cores import Ahead, Cores, begun_at_once, in_order, ready_after
+from simfl.tape.ahead import Ahead
+from simfl.tape.cores import Cores, begun_at_once, in_order, ready_after
 from simfl.tape.evaluation import Evaluator
 from simfl.tape.inputs import Integers
 from simfl.tape.own_tests import EachClient
 from simfl.tape.packing import LARGE, Bank, Steps, pack
 from simfl.tape.problem import LearningProblem
 from simfl.tape.recording import Decide, Window
-from simfl.tape.tuning import CACHE_BYTES, MOST_DRAWN_BYTES, STEPS
+from simfl.tape.tuning import STEPS
 
 T = TypeVar("T")
 #: Models as linear forms of rows: rows int32 [k, reads] (-1 for none) and coefs f32 [k, reads].
@@ -280,19 +282,8 @@ class Executor:
         )
         operation = problem.operation
         self._cores, self._apart = Cores(cores) if cores else None, (shapes, operation, reads, width)
-        noise_bytes = 4 * steps * width * model.size if kernels.draws_noise(operation) else 0
-        #: Whether settings that draw alike share their draws.
-        self._draws_before = mesh is None and not operation.local and noise_bytes <= MOST_DRAWN_BYTES
-        x = problem.data.train_x
-        taken_bytes = steps * width * operation.lanes * x[:1].nbytes
-        #: Whether they also share the examples of their mini-batches.
-        self._takes_before = x.nbytes > CACHE_BYTES and taken_bytes <= MOST_DRAWN_BYTES
-        #: Whether a setting without others draws before its steps: taken within them, examples take twice as long.
-        self._draws_alone = (
-            self._takes_before and not cores and isinstance(self.device, jax.Device) and self.device.platform == "cpu"
-        )
-        self._ahead = Ahead(draws_beside and self._draws_before and not cores)
-        self._draws_of = functools.partial(kernels.draws_program, shapes, operation)
+        alone = self.device if isinstance(self.device, jax.Device) and not cores else None
+        self._ahead = Ahead(problem, shapes, steps, width, alone, draws_beside)
         self._probe = kernels.probe_program(shapes, problem.operation, reads)
         self._average = kernels.average_program(bank, reads, CHUNK_MODELS, CHUNK_VALUES // (2 * CHUNK_MODELS * reads))
         self._rows = kernels.rows_program(bank, reads)
@@ -623,19 +614,13 @@ class Executor:
         }
         floats = {setting: _padded_serial(steps.serials.floats_of(setting)) for setting, _ in playing}
         for together in self._drawing_alike(playing):
-            draws = self._draws_before and (len(together) > 1 or self._draws_alone)
-            program, data = self._program_of(window.branches, draws), together[0][1].data
-            draw = self._draws_of(window.gradients.layout.rest.start, self._takes_before)
-
-            def begin(part: _Part, draw: Any = draw, data: Any = data) -> Callable[[], Any]:
-                return self._ahead.begin(draw, np.int32(part.count), part.ints[0], data)
-
-            begun = begin(parts[0]) if draws and parts else None
-            for number, part in enumerate(parts):
+            data, first_name = together[0][1].data, window.gradients.layout.rest.start
+            draws = self._ahead.draws_for(len(together))
+            calls = [(np.int32(part.count), part.ints[0]) for part in parts] if draws else []
+            drawn = self._ahead.drawn(calls, first_name, data) if calls else itertools.repeat({})
+            program = self._program_of(window.branches, draws)
+            for part, before in zip(parts, drawn, strict=False):
                 gradients, combines, *mapped = part.ints
-                before: dict[str, Any] = begun() if begun is not None else {}
-                if begun is not None and number + 1 < len(parts):
-                    begun = begin(parts[number + 1])
                 for setting, of in together:
                     g_floats, c_floats, *m_floats = (
                         self._filled(each, part.at) for each, _ in zip(numbers[setting], part.ints, strict=False)

@@ -422,9 +422,10 @@ def draws_program(operation: Operation, first_name: int, takes: bool) -> Any:
     """Return the program of what steps draw, before they run.
 
     Settings of a group share it. It maps (steps, integers of gradients, data) to a dict, which replaces entries of
-    `data`. `positions` are int32 [s, width, lanes]. If `takes`, they count the examples that are used, one after the other: these are `x` and `y`, and
-    `table` and `offsets` add nothing. So the window's program is the same, and reads memory in order. `noise` of unit
-    scale is f32 [s, width, noised], if `draws_noise`. Client to size are the integers from `first_name` on.
+    `data`. `positions` are int32 [s, width, lanes]. If `takes`, they count the examples that are used, one after the
+    other: these are `x` and `y`, and `table` and `offsets` add nothing. So the window's program is the same, and reads
+    memory in order. `noise` of unit scale is f32 [s, width, noised], if `draws_noise`. Client to size are the integers
+    from `first_name` on.
     """
     noise, names = operation.noise, slice(first_name, first_name + SIZE + 1)
     draw_positions = jax.vmap(jax.vmap(positions_of_batch(operation), (None, 0)), (None, 0))

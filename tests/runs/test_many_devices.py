@@ -11,8 +11,8 @@ from simfl.runs import context
 from simfl.runs.runner import prepare
 from simfl.scenario import from_mapping
 from simfl.studies.together import Group, groups_of
-from simfl.tape import cores, executor
-from simfl.tape.cores import Ahead
+from simfl.tape import ahead, cores, executor
+from simfl.tape.ahead import Ahead
 from simfl.tape.equations import worth_a_core
 from simfl.tape.executor import Executor, choose_device
 from simfl.threads import idle_cores, share_cores
@@ -125,8 +125,8 @@ def test_tables_are_the_same_if_mini_batches_and_noise_are_drawn_within_steps_be
     monkeypatch.setattr(Ahead, "_draw", lambda self, *given: drawn.append(given) or draw(self, *given))
     digests = []
     with optimized():
-        for bytes_of_cache, cores in ((executor.CACHE_BYTES, 2), (0, 1), (0, 2)):
-            monkeypatch.setattr(executor, "CACHE_BYTES", bytes_of_cache)
+        for bytes_of_cache, cores in ((ahead.CACHE_BYTES, 2), (0, 1), (0, 2)):
+            monkeypatch.setattr(ahead, "CACHE_BYTES", bytes_of_cache)
             monkeypatch.setattr(context, "idle_cores", lambda cores=cores: cores)
             private = scenario(privacy=PRIVACY, model=model)
             folder = tmp_path / f"{bytes_of_cache}-{cores}"

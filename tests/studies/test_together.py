@@ -23,7 +23,7 @@ from simfl.scenario.fields import ARITHMETIC
 from simfl.studies import sweep
 from simfl.studies.together import Group, groups_of
 from simfl.studies.worlds import world_key
-from simfl.tape import executor
+from simfl.tape import ahead
 from simfl.tape.executor import choose_device
 from simfl.world import engine
 from tests.fuzz import drawn
@@ -220,8 +220,8 @@ MLP = "{kind: mlp, hidden: [20]}"
 @pytest.mark.parametrize(  # all pairs of two of the three
     ("cache", "mechanism", "model"),
     [
-        (executor.CACHE_BYTES, GAUSSIAN, "softmax"),
-        (executor.CACHE_BYTES, LAPLACE, MLP),
+        (ahead.CACHE_BYTES, GAUSSIAN, "softmax"),
+        (ahead.CACHE_BYTES, LAPLACE, MLP),
         (0, GAUSSIAN, MLP),
         (0, LAPLACE, "softmax"),
     ],
@@ -234,7 +234,7 @@ def test_what_settings_draw_alike_has_the_same_bits_in_optimized_programs(
 
     Examples that are not in the cache are taken once for all settings.
     """
-    monkeypatch.setattr(executor, "CACHE_BYTES", cache)
+    monkeypatch.setattr(ahead, "CACHE_BYTES", cache)
     first = scenario(
         model=model,
         privacy=f"{{mechanism: {mechanism}}}",
