@@ -124,7 +124,7 @@ def imports(path):
 
 def test_the_workflow_of_platforms_installs_what_its_tests_need():
     workflow = (ROOT / ".github" / "workflows" / "platforms.yml").read_text(encoding="utf-8")
-    (installed,) = re.findall(r"pip install \. (.*)", workflow)
+    (installed,) = re.findall(r"pip install -c constraints.txt \. (.*)", workflow)
     (paths,) = re.findall(r"pytest (tests/.*) -m", workflow)
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     present = {re.split(r"[><=]", line)[0].lower() for line in settings["project"]["dependencies"]} | {
