@@ -238,16 +238,16 @@ def compare_groups(
     label of one setting: each group is then compared with the group that has this setting and agrees otherwise;
     ScenarioError for other labels.
 
-    The columns are label, the settings, `runs`, `diverged`; for each x of test_accuracy, test_loss, epsilon and the
-    additional measures of all runs: x, x_low, x_high; `target` with `target_metric` and `target_at_most`; `reached`,
-    the number of runs that reached it; `evaluations`, the least number of evaluations until then (costs are coarse if
-    it is small); for each cost x: to_target_x, _low, _high, NaN unless all runs reached the target. With a baseline
-    also `baseline`, and over `pairs` of equal seeds `speedup` (ratio of virtual times to the target; also _least and
-    _most), `byte_saving` and `accuracy_difference`, each with _low and _high. If learning has seeds of its own, also
-    `worlds` and `learning_seeds`, their numbers, and for each x of test_accuracy, test_loss, to_target_time_s and
-    accuracy_difference the standard deviations x_sd_world, x_sd_learning and x_sd_residual, with _low and _high, if
-    there are runs of all pairs of seeds; see `simfl.comparison.intervals`. `attrs["units"]` has what each private
-    group's epsilon protects.
+    The columns are label, the settings (x_set for one that is called as the column x), `runs`, `diverged`; for each x
+    of test_accuracy, test_loss, epsilon and the additional measures of all runs: x, x_low, x_high; `target` with
+    `target_metric` and `target_at_most`; `reached`, the number of runs that reached it; `evaluations`, the least number
+    of evaluations until then (costs are coarse if it is small); for each cost x: to_target_x, _low, _high, NaN unless
+    all runs reached the target. With a baseline also `baseline`, and over `pairs` of equal seeds `speedup` (ratio of
+    virtual times to the target; also _least and _most), `byte_saving` and `accuracy_difference`, each with _low and
+    _high. If learning has seeds of its own, also `worlds` and `learning_seeds`, their numbers, and for each x of
+    test_accuracy, test_loss, to_target_time_s and accuracy_difference the standard deviations x_sd_world,
+    x_sd_learning and x_sd_residual, with _low and _high, if there are runs of all pairs of seeds; see
+    `simfl.comparison.intervals`. `attrs["units"]` has what each private group's epsilon protects.
     """
     import pandas as pd
 
@@ -259,11 +259,13 @@ def compare_groups(
     costs = {group.label: {seed: cost_of_accuracy(run, goal) for seed, run in group.good.items()} for group in groups}
     references = find_baselines(groups, baseline) if baseline is not None else {}
     further = shared_measures(good)
+    measured = {"label", "runs", "diverged", "target", "reached", "evaluations", *FINAL, *further}
     rows = []
     for group in groups:
         reached = sum(not math.isnan(cost["time_s"]) for cost in costs[group.label].values())
         last = {seed: _last(run, further) for seed, run in group.good.items()}
-        row: dict[str, Any] = {"label": group.label, **group.settings, "runs": len(group.runs)}
+        settings = {f"{axis}_set" if axis in measured else axis: label for axis, label in group.settings.items()}
+        row: dict[str, Any] = {"label": group.label, **settings, "runs": len(group.runs)}
         row["diverged"] = len(group.runs) - len(group.good)
         for column in (*FINAL, *further):
             _put(row, column, interval_over({seed: values[column] for seed, values in last.items()}))

@@ -296,3 +296,14 @@ def test_differences_name_the_key_paths():
         {"links.latency": "2 ms", "slowdowns": '[{"factor": 2}]'},
     ]
     assert describe_differences([one, one]) == [{}, {}]
+
+
+def test_a_setting_that_is_called_like_a_measure_keeps_a_column(make_run):
+    groups = [
+        Group(f"epsilon={epsilon}", {"epsilon": epsilon, "noise": "low"}, {1: read(make_run(rate=rate))})
+        for epsilon, rate in (("1", 0.5), ("3", 1.0))
+    ]
+    table = compare_groups(groups)
+    assert table["epsilon_set"].tolist() == ["1", "3"]
+    assert table["noise"].tolist() == ["low", "low"]
+    assert table["epsilon"].isna().all(), "these runs have no privacy"

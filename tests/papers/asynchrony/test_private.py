@@ -14,15 +14,20 @@ ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "scenarios" / "asynchrony"
 PAGE = (ROOT / "docs" / "asynchrony.md").read_text(encoding="utf-8")
 STUDY = yaml.safe_load((FOLDER / "studies" / "private.yaml").read_text(encoding="utf-8"))
+OF_CLIENTS = yaml.safe_load((FOLDER / "studies" / "private-clients.yaml").read_text(encoding="utf-8"))
 WORLDS, BUDGETS = ("equal", "straggler"), ("1", "3", "10")
+
+
+def read(name):
+    """What `simfl compare --csv` wrote."""
+    with (ROOT / "results" / "reference" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")
 def stored():
-    """What `simfl compare --csv` wrote: (algorithm, world, budget) -> row."""
-    with (ROOT / "results" / "reference" / "asynchrony-private.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return {(row["algorithm"], row["slowdowns"], row["privacy"]): row for row in rows}
+    """Of the table of examples: (algorithm, world, budget) -> row."""
+    return {(row["algorithm"], row["slowdowns"], row["privacy"]): row for row in read("asynchrony-private")}
 
 
 def interval(row, column, digits, unit=1.0):
@@ -31,13 +36,12 @@ def interval(row, column, digits, unit=1.0):
     return f"{mean:.{digits}f} ± {(high - low) / 2:.{digits}f}"
 
 
-def row_of_page(stored, name):
-    times = [stored[name, world, budget] for world in WORLDS for budget in BUDGETS]
+def row_of_page(name, timed, ended):
     cells = [
         interval(row, "to_target_time_s", 2) if row["reached"] == row["runs"] else f"{row['reached']} of {row['runs']}"
-        for row in times
+        for row in timed
     ]
-    cells += [interval(stored[name, world, "1"], "test_accuracy", 1, 100) for world in WORLDS]
+    cells += [interval(row, "test_accuracy", 1, 100) for row in ended]
     return f"| {name} | {' | '.join(cells)} |"
 
 
@@ -75,4 +79,17 @@ def test_every_setting_spent_at_most_its_budget(stored):
 
 def test_the_page_has_the_rows_of_the_stored_table(stored):
     for name in STUDY["grid"]["algorithm"]:
-        assert row_of_page(stored, name) in PAGE
+        timed = [stored[name, world, budget] for world in WORLDS for budget in BUDGETS]
+        assert row_of_page(name, timed, [stored[name, world, "1"] for world in WORLDS]) in PAGE
+
+
+def test_the_page_has_the_rows_of_the_table_of_clients_and_their_budgets():
+    rows = {(row["case"], row["epsilon_set"]): row for row in read("asynchrony-private-clients")}
+    names = [case["label"] for case in OF_CLIENTS["list"]]
+    assert rows.keys() == {(name, budget) for name in names for budget in BUDGETS}
+    for name in names:
+        of_budgets = [rows[name, budget] for budget in BUDGETS]
+        assert row_of_page(name, of_budgets, of_budgets) in PAGE
+        for budget, row in zip(BUDGETS, of_budgets, strict=True):
+            assert float(row["epsilon_high"]) <= float(budget), "nothing is spent beyond the budget"
+            assert int(row["runs"]) == len(OF_CLIENTS["seeds"])
