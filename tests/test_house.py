@@ -93,36 +93,36 @@ MOST_GUESTS = 3
 #: The most lines of each room; "" has the modules beside the rooms. Lower a number when its room shrinks. A commit that
 #: raises one lowers another, or says why not.
 WEIGHTS = {
-    "": 1424,
-    "accounts": 3917,
-    "algorithms": 11085,
-    "assembly": 4749,
+    "": 1428,
+    "accounts": 3908,
+    "algorithms": 11087,
+    "assembly": 4799,
     "attacks": 4767,
-    "bench": 1745,
-    "cli": 1164,
-    "comparison": 1376,
+    "bench": 1748,
+    "cli": 1172,
+    "comparison": 1378,
     "compression": 790,
     "data": 3750,
     "downloads": 513,
     "frameworks": 896,
     "live": 2552,
-    "models": 3224,
-    "papers": 16139,
-    "plots": 1315,
-    "privacy": 4901,
-    "records": 2152,
+    "models": 3227,
+    "papers": 16149,
+    "plots": 1319,
+    "privacy": 5014,
+    "records": 2157,
     "reports": 2221,
     "reproduction": 1443,
     "robust": 946,
-    "runs": 1983,
+    "runs": 1984,
     "selection": 461,
-    "scenario": 8818,
-    "studies": 2816,
-    "tape": 5972,
+    "scenario": 8842,
+    "studies": 2819,
+    "tape": 6095,
     "trained": 245,
     "world": 5387,
 }
-MOST_LINES = {"core": 56806, "all": 96751, "tests": 67622}
+MOST_LINES = {"core": 57139, "all": 97097, "tests": 68386}
 
 
 @dataclass(frozen=True)
