@@ -360,8 +360,10 @@ def python_on(page):
     """Yield the Python of a page: its code blocks and calls inside lines; or the cells of a notebook."""
     text = page.read_text(encoding="utf-8")
     if page.suffix == ".ipynb":
-        cells = (cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
-        yield from ("".join(line for line in cell["source"] if not line.startswith("%")) for cell in cells)
+        cells = (cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
+        of_yaml = re.compile(r"%%writefile .*\.yaml")
+        cells = (source for source in cells if not (source and of_yaml.match(source[0])))
+        yield from ("".join(line for line in source if not line.startswith("%")) for source in cells)
         return
     yield from re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     yield from re.findall(r"`([\w.]*simfl\.[\w.]+\([^`]*\)[^`]*)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))

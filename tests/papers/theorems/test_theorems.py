@@ -256,7 +256,7 @@ def test_a_figure_shows_single_points_the_starting_model_and_what_each_form_meas
         assert (lines[name].get_xdata().tolist(), lines[name].get_ydata().tolist()) == ([4001.5], [value])
     assert lines["starting model"].get_ydata() == [2.0, 2.0]
     assert [label.get_text() for label in axis.get_xticklabels()] == ["4,001", "4,002"]
-    assert axis.get_title() == "Theorem 1, all\nx"
+    assert (axis.get_title(), axis.get_ylabel()) == ("Theorem 1, all", "x")
     figure.canvas.draw()
     legend = figure.legends[0].get_window_extent()
     assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width
