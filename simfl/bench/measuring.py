@@ -90,7 +90,7 @@ def measure(name: str, device: str | None = None, updates: int | None = None, qu
         "compiled": is_compiled(),
         "updates_per_s": round(1.0 / update_s, 1),
         "median_updates_per_s": round(1.0 / usual_s, 1),
-        "start_s": round(best["begun"] - update_s * steps * (total // 10), 3),
+        "start_s": round(max(0.0, best["begun"] - update_s * steps * (total // 10)), 3),
         "kernel_limit_ratio": round(best["kernel"] / update_s, 4),
         "kernel_gemm_ratio": round(flops / best["kernel"] / gemm, 4),
         "triad_bytes_per_s": round(triad),
