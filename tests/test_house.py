@@ -122,7 +122,7 @@ WEIGHTS = {
     "trained": 245,
     "world": 5387,
 }
-MOST_LINES = {"core": 57139, "all": 97097, "tests": 68386}
+MOST_LINES = {"core": 57139, "all": 97097, "tests": 68388}
 
 
 @dataclass(frozen=True)
