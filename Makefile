@@ -22,8 +22,8 @@ endif
 
 help:
 	@echo "make demo    install what a run needs, then run AD-PSGD and SYNC with one slow worker, and draw and play both"
-	@echo "make test    install the tools of developers too, then run the quick tests (7 minutes on two cores)"
-	@echo "make test-all  all tests, the slow ones too (30 minutes on two cores)"
+	@echo "make test    install the tools of developers too, then run the quick tests (5 minutes on two cores)"
+	@echo "make test-all  all tests, the slow ones too (25 minutes on two cores)"
 	@echo "make lint    ruff: lint and format check; scripts of pages by node and tsc, where they are installed"
 	@echo "make types   mypy --strict"
 	@echo "make compiled  a wheel in dist/ whose hot modules are compiled, compared with the sources"
