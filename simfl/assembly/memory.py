@@ -32,10 +32,10 @@ PROGRAMS, OF_EQUATION, OF_OPTIMIZER, OF_SIZE = 150 << 20, 1.05 * 2**20, 65 << 20
 OF_LINEAR = 31
 #: Rows beside the bank while models are averaged, 16 at a time (`simfl.tape.executor.CHUNK_MODELS`) of 4 rows each.
 OF_MEAN = 16 * (1 + 4)
-#: Calls whose draws are in memory at once: one that runs, and the next.
-OF_DRAWS = 3
 #: Columns of these rows at most (twice `PART_COLUMNS` there), and then whole rows: two means and a model.
 OF_PART, OF_WHOLE = 2**16, 3
+#: Calls whose draws are in memory at once: the one before, the one that runs, and the next.
+OF_DRAWS = 3
 #: Events after which a world in which little is updated is no longer played, to count rows.
 MOST_EVENTS = 10**5
 #: What to lower, by the part that is the largest of those that a scenario decides.
@@ -120,7 +120,7 @@ def memory_of(setup: Setup, settings: int = 1) -> Memory:
 
 
 def _drawn(setup: Setup) -> int:
-    """Return the bytes of what is drawn before steps (`simfl.tape.executor`)."""
+    """Return the bytes of what is drawn before steps (`simfl.tape.ahead`)."""
     problem, width = setup.problem, setup.scenario.execution.width
     x, at_a_time = problem.data.train_x, width if width != "auto" else 4 if problem.model.size > 2**12 else 16
     taken, noise = (STEPS * at_a_time * each for each in (problem.max_batch * x[:1].nbytes, 4 * problem.model.size))

@@ -32,11 +32,19 @@ class Ahead:
         shapes: those of the programs' arguments.
         steps, width: steps of a call, and gradients of a step.
         device: where steps run, if it is one device whose program runs all steps; None: nothing is drawn before.
+        settings: the number of settings.
         beside: whether another core may draw.
     """
 
     def __init__(
-        self, problem: LearningProblem, shapes: Any, steps: int, width: int, device: jax.Device | None, beside: bool
+        self,
+        problem: LearningProblem,
+        shapes: Any,
+        steps: int,
+        width: int,
+        device: jax.Device | None,
+        settings: int,
+        beside: bool,
     ) -> None:
         operation, x = problem.operation, problem.data.train_x
         noise_bytes = 4 * steps * width * problem.model.size if kernels.draws_noise(operation) else 0
@@ -45,12 +53,12 @@ class Ahead:
         self._takes = x.nbytes > CACHE_BYTES and taken_bytes <= MOST_DRAWN_BYTES
         self._alone = self._shares and self._takes and device is not None and device.platform == "cpu"
         self._program_of = functools.partial(kernels.draws_program, shapes, operation)
-        self._here, self._core = device, further_core(1) if beside and self._shares else None
+        self._here, self._core = device, further_core(1) if beside and self.draws_for(settings) else None
         self._thread = ThreadPoolExecutor(1, "simfl-draws") if self._core is not None else None
         self._data: dict[int, Any] = {}  # on the other core, by setting
 
     def draws_for(self, settings: int) -> bool:
-        """Return whether so many settings, which draw alike, draw before their steps."""
+        """Return whether settings of equal draws draw before their steps."""
         return (self._shares and settings > 1) or self._alone
 
     def drawn(self, calls: Sequence[Drawing], first_name: int, data: dict[str, Any]) -> Iterator[dict[str, Any]]:

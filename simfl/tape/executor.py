@@ -283,7 +283,7 @@ class Executor:
         operation = problem.operation
         self._cores, self._apart = Cores(cores) if cores else None, (shapes, operation, reads, width)
         alone = self.device if isinstance(self.device, jax.Device) and not cores else None
-        self._ahead = Ahead(problem, shapes, steps, width, alone, draws_beside)
+        self._ahead = Ahead(problem, shapes, steps, width, alone, 1 + len(others), draws_beside)
         self._probe = kernels.probe_program(shapes, problem.operation, reads)
         self._average = kernels.average_program(bank, reads, CHUNK_MODELS, CHUNK_VALUES // (2 * CHUNK_MODELS * reads))
         self._rows = kernels.rows_program(bank, reads)

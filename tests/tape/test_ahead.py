@@ -20,7 +20,7 @@ SCENARIO = {
 
 def draws(beside, device=None, **sections):
     problem = prepare(from_mapping(SCENARIO | sections)).problem
-    return Ahead(problem, (), 4, 2, device or jax.devices("cpu")[0], beside)
+    return Ahead(problem, (), 4, 2, device or jax.devices("cpu")[0], 2, beside)
 
 
 @pytest.mark.parametrize("beside", [False, True])
